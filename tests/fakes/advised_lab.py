@@ -110,10 +110,16 @@ class AdvisedLab(LabWithOwnAdvisor):
         """Bring a policy into force."""
         self.configure(PATIENT + "".join(f"\n[[advisor.policy]]\n{rule}\n" for rule in rules))
 
-    def configure(self, more: str) -> None:
-        """Add to the site's configuration, in place of what was added before, and bring it into force."""
+    def configure(self, more: str, *, with_advisor: bool = True) -> None:
+        """Add to the site's configuration, in place of what was added before, and bring it into force.
+
+        Parameters
+        ----------
+        with_advisor
+            Whether an advisor that does not run is started.
+        """
         if more == self.in_force:
-            if not answers(self.socket):
+            if with_advisor and not answers(self.socket):
                 self.start_advisor()
             return
         etc, site = self.record.folder.etc, self.record.folder.site
@@ -128,7 +134,7 @@ class AdvisedLab(LabWithOwnAdvisor):
             for pid in self.advisor_pids():
                 os.kill(pid, signal.SIGHUP)
             wait_until(lambda: self._reloads() > before)
-        else:
+        elif with_advisor:
             self.start_advisor()
         self.in_force = more
 

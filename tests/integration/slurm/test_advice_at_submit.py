@@ -40,6 +40,14 @@ def prompt(lab_programs: None, advised_lab: AdvisedLab) -> Iterator[AdvisedLab]:
     advised_lab.cancel()
 
 
+@pytest.fixture
+def without(lab_programs: None, advised_lab: AdvisedLab) -> Iterator[AdvisedLab]:
+    """The same for tests that replace the advisor: whether one runs is the test's to say."""
+    advised_lab.configure("", with_advisor=False)
+    yield advised_lab
+    advised_lab.cancel()
+
+
 def sbatch(advised: AdvisedLab, kind: str, *options: str) -> Submitted:
     return accepted(advised, "sbatch", *options, advised.script(SCRIPTS[kind]))
 
@@ -190,51 +198,51 @@ def deadline_s(advised: AdvisedLab) -> float:
     return config.submit_deadline_s + config.cli_deadline_s
 
 
-def test_without_an_advisor_jobs_are_accepted_as_before(prompt: AdvisedLab) -> None:
-    baseline = shortest(prompt, "trains nothing")
-    prompt.stop_advisor()
-    submitted = sbatch(prompt, "fits")
+def test_without_an_advisor_jobs_are_accepted_as_before(without: AdvisedLab) -> None:
+    baseline = shortest(without, "trains nothing")
+    without.stop_advisor()
+    submitted = sbatch(without, "fits")
     assert submitted.advice == []
-    assert prompt.shown(submitted.job)["JobState"] in {"PENDING", "RUNNING", "COMPLETED"}
-    assert shortest(prompt, "fits") < baseline + SLACK_S
+    assert without.shown(submitted.job)["JobState"] in {"PENDING", "RUNNING", "COMPLETED"}
+    assert shortest(without, "fits") < baseline + SLACK_S
 
 
-def test_a_stopped_advisor_costs_at_most_the_deadline(prompt: AdvisedLab) -> None:
-    baseline = shortest(prompt, "trains nothing")
-    prompt.start_advisor()
-    assert prompt.advisor is not None
-    prompt.advisor.send_signal(signal.SIGSTOP)
-    took = [sbatch(prompt, "fits") for _ in range(6)]
+def test_a_stopped_advisor_costs_at_most_the_deadline(without: AdvisedLab) -> None:
+    baseline = shortest(without, "trains nothing")
+    without.start_advisor()
+    assert without.advisor is not None
+    without.advisor.send_signal(signal.SIGSTOP)
+    took = [sbatch(without, "fits") for _ in range(6)]
     assert all(submitted.advice == [] for submitted in took)
-    assert min(submitted.took_s for submitted in took) < baseline + deadline_s(prompt) + SLACK_S
-    prompt.advisor.send_signal(signal.SIGCONT)
-    assert any(sbatch(prompt, "fits").advice for _ in range(3))
+    assert min(submitted.took_s for submitted in took) < baseline + deadline_s(without) + SLACK_S
+    without.advisor.send_signal(signal.SIGCONT)
+    assert any(sbatch(without, "fits").advice for _ in range(3))
 
 
-def test_after_some_failures_slurmctld_asks_no_more(prompt: AdvisedLab) -> None:
-    prompt.stop_advisor()
+def test_after_some_failures_slurmctld_asks_no_more(without: AdvisedLab) -> None:
+    without.stop_advisor()
     for _ in range(6):
-        sbatch(prompt, "fits")
-    log = (prompt.record.folder.log / "slurmctld.log").read_text()
+        sbatch(without, "fits")
+    log = (without.record.folder.log / "slurmctld.log").read_text()
     assert "opsk: the advisor gives no answer" in log
 
 
 @pytest.mark.parametrize(
     "kind", ["garbage", "drips", "closes at once", "huge frame announced", "accepts and says nothing"]
 )
-def test_something_else_on_the_socket_costs_at_most_the_deadline(prompt: AdvisedLab, kind: str) -> None:
-    baseline = shortest(prompt, "trains nothing", 3)
-    prompt.stop_advisor()
-    server = Server(prompt.socket, BAD_SERVERS[kind])
+def test_something_else_on_the_socket_costs_at_most_the_deadline(without: AdvisedLab, kind: str) -> None:
+    baseline = shortest(without, "trains nothing", 3)
+    without.stop_advisor()
+    server = Server(without.socket, BAD_SERVERS[kind])
     try:
-        took = [sbatch(prompt, "fits", "--comment=mine") for _ in range(3)]
+        took = [sbatch(without, "fits", "--comment=mine") for _ in range(3)]
         asked = server.connections
     finally:
         server.close()
     assert asked >= 3
     assert all(submitted.advice == [] for submitted in took)
-    assert prompt.shown(took[-1].job)["Comment"] == "mine"
-    assert min(submitted.took_s for submitted in took) < baseline + deadline_s(prompt) + SLACK_S
+    assert without.shown(took[-1].job)["Comment"] == "mine"
+    assert min(submitted.took_s for submitted in took) < baseline + deadline_s(without) + SLACK_S
 
 
 @pytest.mark.parametrize("interfere", [AdvisedLab.stop_advisor, AdvisedLab.start_advisor], ids=["killed", "restarted"])
