@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -67,8 +67,15 @@ class Writer:
     def of(self, *options: str) -> str:
         return self.choice.choice(options)
 
+    def one_of(self, *options: Callable[[], str]) -> str:
+        """Write one of several; to write them all, and all that is in each, is hundreds of times the work."""
+        return self.choice.choice(options)()
+
     def name(self) -> str:
         return self.of(*NAMES)
+
+    def words(self) -> str:
+        return " ".join(self.word() for _ in range(self.choice.randrange(4)))
 
     def word(self, depth: int = 0) -> str:
         name, array = self.name(), self.of(*ARRAYS)
@@ -86,7 +93,7 @@ class Writer:
             lambda: self.of(f"${{{array}[@]}}", f'"${{#{array}[@]}}"', f'"${{!{array}[@]}}"', f'"${{#{array}[1]}}"'),
             lambda: self.word(depth + 1) + self.word(depth + 1) if depth < 2 else "z",
         ]
-        return self.choice.choice(kinds)()
+        return self.one_of(*kinds)
 
     def argument(self, depth: int) -> str:
         return self.word(depth) if depth < 3 and self.choice.random() < 0.5 else self.of("", "5", "d e", '"d e"')
@@ -113,15 +120,15 @@ class Writer:
         def operand() -> str:
             return self.of(f'"${self.name()}"', "1", "a", "abc", '""', '"7"')
 
-        return self.of(
-            f"[ {operand()} {self.of('=', '!=')} {operand()} ]",
-            f"[[ {operand()} {self.of('==', '!=')} {self.of(*PATTERNS, operand())} ]]",
-            f"[[ {operand()} =~ {self.of(*EXPRESSIONS)} ]]",
-            f"[ {self.of('-n', '-z', '! -n')} {operand()} ]",
-            f"[[ $I {self.of('-eq', '-ne', '-lt', '-gt', '-le', '-ge')} {self.choice.randrange(9)} ]]",
-            f"[[ -n {operand()} && ! -z {operand()} || {operand()} == a ]]",
-            f"(( {self.arithmetic()} ))",
-            self.of("true", "false", ":", "! true"),
+        return self.one_of(
+            lambda: f"[ {operand()} {self.of('=', '!=')} {operand()} ]",
+            lambda: f"[[ {operand()} {self.of('==', '!=')} {self.of(*PATTERNS, operand())} ]]",
+            lambda: f"[[ {operand()} =~ {self.of(*EXPRESSIONS)} ]]",
+            lambda: f"[ {self.of('-n', '-z', '! -n')} {operand()} ]",
+            lambda: f"[[ $I {self.of('-eq', '-ne', '-lt', '-gt', '-le', '-ge')} {self.choice.randrange(9)} ]]",
+            lambda: f"[[ -n {operand()} && ! -z {operand()} || {operand()} == a ]]",
+            lambda: f"(( {self.arithmetic()} ))",
+            lambda: self.of("true", "false", ":", "! true"),
         )
 
     def block(self, depth: int) -> str:
@@ -131,51 +138,66 @@ class Writer:
         if depth < 3 and self.choice.random() < 0.3:
             return self.compound(depth + 1)
         name, array = self.name(), self.of(*ARRAYS)
-        words = " ".join(self.word() for _ in range(self.choice.randrange(4)))
-        return self.of(
-            f"{name}={self.word()}",
-            f"{name}+={self.word()}",
-            f"export {name}={self.word()}",
-            f"I=$(({self.arithmetic()}))",
-            f"{array}=({words})",
-            f"{array}+=({words})",
-            f"R[{self.choice.randrange(3)}]={self.word()}",
-            f'{name}="${{{array}[@]}} x"',
-            f"set -- {words}\nA=$1 B=${{2:-no}} C=$#",
-            f"IFS={self.of(*SEPARATORS)} read -r A B C <<< {self.of(*READ)}",
-            f'unset {name}; : "${{{name}:=5}}"',
-            self.of("((I++))", "let I+=1", "let 'J = 4'", "printf -v A %s 5", "declare -i I=3+4", "unset 'R[0]'"),
-            self.of("I+=2", "I=J+1", "I+=3*2", "declare -i A=2", "declare -i B", "declare +i A", "declare -i J; J+=1"),
-            self.of("IFS=,", "IFS=$' \\t\\n'", "unset IFS", "(A=77)", "{ B=$A; }", "eval 'C=x; D=y'"),
-            self.of(f"{name}={self.word()} & wait", f"{{ {name}=9; J=8; }} & wait", f"{name}=$(false) || C=6"),
-            self.of(
+        return self.one_of(
+            lambda: f"{name}={self.word()}",
+            lambda: f"{name}+={self.word()}",
+            lambda: f"export {name}={self.word()}",
+            lambda: f"I=$(({self.arithmetic()}))",
+            lambda: f"{array}=({self.words()})",
+            lambda: f"{array}+=({self.words()})",
+            lambda: f"R[{self.choice.randrange(3)}]={self.word()}",
+            lambda: f'{name}="${{{array}[@]}} x"',
+            lambda: f"set -- {self.words()}\nA=$1 B=${{2:-no}} C=$#",
+            lambda: f"IFS={self.of(*SEPARATORS)} read -r A B C <<< {self.of(*READ)}",
+            lambda: f'unset {name}; : "${{{name}:=5}}"',
+            lambda: self.of(
+                "((I++))", "let I+=1", "let 'J = 4'", "printf -v A %s 5", "declare -i I=3+4", "unset 'R[0]'"
+            ),
+            lambda: self.of(
+                "I+=2", "I=J+1", "I+=3*2", "declare -i A=2", "declare -i B", "declare +i A", "declare -i J; J+=1"
+            ),
+            lambda: self.of("IFS=,", "IFS=$' \\t\\n'", "unset IFS", "(A=77)", "{ B=$A; }", "eval 'C=x; D=y'"),
+            lambda: self.of(f"{name}={self.word()} & wait", f"{{ {name}=9; J=8; }} & wait", f"{name}=$(false) || C=6"),
+            lambda: self.of(
                 f"if {name}=$(true); then D=w; fi", f"setter() {{ B=${{{name}:-2}}; }}; {name}=8 setter", "C=#a; D=z"
             ),
-            self.of("{ exit 3; } &\nwait", "(exit 1)", "[[ $A == 1 ]] || (exit 2)", f"{name}=8 eval 'B=${name}'"),
+            lambda: self.of(
+                "{ exit 3; } &\nwait", "(exit 1)", "[[ $A == 1 ]] || (exit 2)", f"{name}=8 eval 'B=${name}'"
+            ),
         )
 
     def compound(self, depth: int) -> str:
         name, block = self.name(), lambda: self.block(depth)
-        words = " ".join(self.word() for _ in range(self.choice.randrange(4)))
         # Nothing else changes it, and no number that ends or moves a loop stands where one may be any: loops end.
         own = f"K{depth}"
-        return self.of(
-            f"if {self.test()}; then\n{block()}\nelif {self.test()}; then\n{block()}\nelse\n{block()}\nfi",
-            f'case "${name}" in\n1|7) {block()} ;;\na*) {block()} {self.of(*ENDS)}\n'
-            f'"*") {block()} ;;\n*) {block()} ;;\nesac',
-            f"{self.test()} {self.of('&&', '||')} {name}={self.word()}",
-            f"for {name} in {words}; do\n{block()}\n{self.of('', 'break', 'continue')}\ndone",
-            f"{own}=$((0)); while [ ${own} -lt $(({self.of('3', '4')})) ]; do\n{block()}\n"
-            f"{self.of('', self.test() + ' && break')}\n{own}=$(({own}+1)); done; I=${own}",
-            f"{own}=$((0)); until (({own}>2)); do\n(({own}++))\n{self.of('', 'continue')}\n{block()}\ndone",
-            f"for (({own}=0; {own}<{self.of('2', '3')}; {own}++)); do\n{block()}\n"
-            f"{self.of('', 'break', 'continue')}\ndone; J=${own}",
-            f"set -- {words}\nwhile {self.of('[ $# -gt 0 ]', '[[ -n ${1:-} ]]', '(( $# ))')}; do\n"
-            f'case "$1" in\n--*) {name}=$1 ;;\n*) {name}+=$1 ;;\nesac\nshift; done',
-            f"f() {{ for {name}; do\n{block()}\ndone; }}; f {words}",
-            f"set --\nwhile getopts 'n:t:' {name}; do\n{block()}\ndone",
-            f"f() {{ {self.of('local A=9', 'local B', ':', 'declare C=3', 'local -i A=4', 'local -i B')}\n{block()}\n"
-            f"{self.of('', 'return', self.test() + ' && return')}\nD=$1\n}}\nf {self.word()}",
+        return self.one_of(
+            lambda: f"if {self.test()}; then\n{block()}\nelif {self.test()}; then\n{block()}\nelse\n{block()}\nfi",
+            lambda: (
+                f'case "${name}" in\n1|7) {block()} ;;\na*) {block()} {self.of(*ENDS)}\n'
+                f'"*") {block()} ;;\n*) {block()} ;;\nesac'
+            ),
+            lambda: f"{self.test()} {self.of('&&', '||')} {name}={self.word()}",
+            lambda: f"for {name} in {self.words()}; do\n{block()}\n{self.of('', 'break', 'continue')}\ndone",
+            lambda: (
+                f"{own}=$((0)); while [ ${own} -lt $(({self.of('3', '4')})) ]; do\n{block()}\n"
+                f"{self.of('', self.test() + ' && break')}\n{own}=$(({own}+1)); done; I=${own}"
+            ),
+            lambda: f"{own}=$((0)); until (({own}>2)); do\n(({own}++))\n{self.of('', 'continue')}\n{block()}\ndone",
+            lambda: (
+                f"for (({own}=0; {own}<{self.of('2', '3')}; {own}++)); do\n{block()}\n"
+                f"{self.of('', 'break', 'continue')}\ndone; J=${own}"
+            ),
+            lambda: (
+                f"set -- {self.words()}\nwhile {self.of('[ $# -gt 0 ]', '[[ -n ${1:-} ]]', '(( $# ))')}; do\n"
+                f'case "$1" in\n--*) {name}=$1 ;;\n*) {name}+=$1 ;;\nesac\nshift; done'
+            ),
+            lambda: f"f() {{ for {name}; do\n{block()}\ndone; }}; f {self.words()}",
+            lambda: f"set --\nwhile getopts 'n:t:' {name}; do\n{block()}\ndone",
+            lambda: (
+                f"f() {{ {self.of('local A=9', 'local B', ':', 'declare C=3', 'local -i A=4', 'local -i B')}\n"
+                f"{block()}\n"
+                f"{self.of('', 'return', self.test() + ' && return')}\nD=$1\n}}\nf {self.word()}"
+            ),
         )
 
 
