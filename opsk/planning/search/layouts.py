@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from opsk.costmodel.rules import Rule, find_violations
 from opsk.planning.search.request import PlanRequest
@@ -30,19 +30,21 @@ class Layout:
     last_stage_layers: int
 
 
-def divisors(number: int) -> list[int]:
+@lru_cache(maxsize=4096)
+def divisors(number: int) -> tuple[int, ...]:
     """Return all divisors of a positive number, ascending."""
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return small + [number // d for d in reversed(small) if d * d != number]
+    return (*small, *(number // d for d in reversed(small) if d * d != number))
 
 
 def list_layouts(request: PlanRequest) -> Iterator[Layout]:
     """Yield every legal layout of the request."""
     expert_sizes = cache(lambda *sizes: tuple(_expert_sizes(request, *sizes)))
     splits_tokens = cache(lambda *sizes: _splits_tokens(request, *sizes))
+    splits_layers = cache(lambda pp: stage_splits(request, pp))
     for tp in tensor_sizes(request):
         for pp in _sizes(request, "pp", request.gpus // tp, request.limits.largest_pp):
-            for first, last in stage_splits(request, pp):
+            for first, last in splits_layers(pp):
                 for cp in _sizes(request, "cp", request.gpus // (tp * pp), request.limits.largest_cp):
                     dp = request.gpus // (tp * pp * cp)
                     if not _fits_batch(request, dp) or not splits_tokens(tp, cp):

@@ -187,7 +187,7 @@ def test_what_cannot_be_asked_is_named_all_at_once():
 
 def test_divisors_ascend():
     for number in range(1, 200):
-        assert divisors(number) == [size for size in range(1, number + 1) if number % size == 0]
+        assert divisors(number) == tuple(size for size in range(1, number + 1) if number % size == 0)
 
 
 def test_nodes_of_a_part_have_their_plans():
