@@ -19,6 +19,7 @@ from opsk.stop_signals import StopSignals
 from opsk.units import KIB
 from opsk_exporters.catalogue import COLLECTORS, Sources, make_collectors, select_collectors
 from opsk_exporters.core import systemd as socket_activation
+from opsk_exporters.core.background_log import log_in_background
 from opsk_exporters.core.collector import Scraper
 from opsk_exporters.core.exposition import Writer, write_textfile
 from opsk_exporters.core.server import DEFAULT_LISTEN, ExporterServer, ListenAddress, Pages, open_server
@@ -113,7 +114,6 @@ def exporter(
     Serves /metrics until it is stopped; it does not need root and writes nothing. Without --listen only this machine
     can reach it; set --web-config before others can. Put permanent settings into section [exporter] of opsk.toml.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="opsk exporter: %(message)s")
     options = {
         "listen": listen,
         "web_config": web_config,
@@ -127,7 +127,11 @@ def exporter(
     keep_small()
     if (once and textfile) or (every and not textfile):
         raise InputError("--once and --textfile exclude each other, and --every is for --textfile")
-    with closing(Sources(settings)) as sources, closing(_build_scraper(sources)) as scraper:
+    with (
+        log_in_background(sys.stderr, "opsk exporter: %(message)s"),
+        closing(Sources(settings)) as sources,
+        closing(_build_scraper(sources)) as scraper,
+    ):
         if once:
             _print_once(scraper)
         elif textfile:

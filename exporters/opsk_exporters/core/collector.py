@@ -165,39 +165,44 @@ class Worker:
         with self._lock:
             self._run = None
             self.last_duration_s = self._clock() - run.started
-            self._account(outcome)
+            change = self._account(outcome)
+        self._log(*change)
         if isinstance(outcome, Exception):
             run.result.set_exception(outcome)
         else:
             run.result.set_result(outcome)
 
-    def _account(self, outcome: tuple[Metric, ...] | Exception) -> None:
-        """Count the outcome, and log it when it is another than last time."""
+    def _account(self, outcome: tuple[Metric, ...] | Exception) -> tuple[int, str]:
+        """Count the outcome; return the level and text of its log line."""
         if isinstance(outcome, NoDataError):
             self.succeeded_at, self.source_present, self._outcome = self._clock(), False, "nothing here"
-            self._log_change(logging.INFO, f"nothing here: {outcome}")
-        elif isinstance(outcome, Exception):
+            return self._note(logging.INFO, f"nothing here: {outcome}")
+        if isinstance(outcome, Exception):
             self.failures += 1
             self._outcome = "fails"
-            self._log_change(logging.WARNING, f"failed, its series are dropped: {type(outcome).__name__}: {outcome}")
-        else:
-            self.succeeded_at, self.source_present, self._outcome = self._clock(), True, "works"
-            self._log_change(logging.INFO if self.message else logging.DEBUG, "works")
+            return self._note(logging.WARNING, f"failed, its series are dropped: {type(outcome).__name__}: {outcome}")
+        self.succeeded_at, self.source_present, self._outcome = self._clock(), True, "works"
+        return self._note(logging.INFO if self.message else logging.DEBUG, "works")
 
     def _note_overdue(self, run: _Run) -> None:
         """Count a run once that missed its deadline."""
         with self._lock:
-            if self._run is run and self._overdue is not run:
-                self._overdue = run
-                self.timeouts += 1
-                self._log_change(
-                    logging.WARNING, f"did not answer within {self.deadline_s:g} s, its series are dropped"
-                )
+            if self._run is not run or self._overdue is run:
+                return
+            self._overdue = run
+            self.timeouts += 1
+            change = self._note(logging.WARNING, f"did not answer within {self.deadline_s:g} s, its series are dropped")
+        self._log(*change)
 
-    def _log_change(self, level: int, what: str) -> None:
-        """Log a change; the same again every 15 s would only fill the journal."""
-        LOG.log(logging.DEBUG if what == self.message else level, "collector %s: %s", self.name, escape(what))
+    def _note(self, level: int, what: str) -> tuple[int, str]:
+        """Set the present message; return it with its level: the same again every 15 s would only fill the journal."""
+        level = logging.DEBUG if what == self.message else level
         self.message = what
+        return level, what
+
+    def _log(self, level: int, what: str) -> None:
+        """Log a message, never with the lock: who writes the log may have to wait."""
+        LOG.log(level, "collector %s: %s", self.name, escape(what))
 
 
 def _strip_context(error: Exception) -> Exception:

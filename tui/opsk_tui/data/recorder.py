@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from opsk.config import SiteConfig
 from opsk.errors import InputError, OpskError, StoreError, UnavailableError
 from opsk.slurm.commands.accounting import AccountedRun, AccountingClient
+from opsk.stop_signals import StopSignals
 from opsk.store.database.engine import open_store
 from opsk.store.database.urls import default_url
 from opsk.store.records.failures import find_failures
@@ -75,6 +75,8 @@ log = logging.getLogger(__name__)
 MAX_WAITING = 20_000
 AGAIN_AFTER_S = 10.0
 LOOK_EVERY_S = 2.0
+_ENDS_WITHIN_S = 25.0
+"""For the last records after SIGTERM, whatever accounting or store do not answer: systemd waits for 30 s."""
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -257,6 +259,7 @@ def record(
     StoreError
         The store cannot be opened.
     """
+    stops = StopSignals(_ENDS_WITHIN_S)
     url = site.store.url or default_url()
     writer = DirectWriter(open_store(url))
     is_file = url.startswith("sqlite")
@@ -283,7 +286,7 @@ def record(
         every_s=every_s,
     )
     keepers = (keeper, use) if site.history.enabled else (keeper,)
-    asyncio.run(_run(ClusterFeed(site, prometheus=prometheus), keepers, missed, outbox, for_s))
+    asyncio.run(_run(ClusterFeed(site, prometheus=prometheus), keepers, missed, outbox, for_s, stops))
     log.info("%d records kept", outbox.written)
 
 
@@ -320,12 +323,9 @@ async def _run(
     missed: MissedJobs,
     outbox: Outbox,
     for_s: float | None,
+    stops: StopSignals,
 ) -> None:
     """Record at intervals; the present view counts, however many there were since."""
-    ends = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ends.set)
     last: list[ClusterView] = []
     late: list[Record] = []
 
@@ -344,9 +344,9 @@ async def _run(
     viewing, looking = asyncio.create_task(see()), asyncio.create_task(look_back())
     end_s = time.monotonic() + for_s if for_s is not None else None
     try:
-        while not ends.is_set() and not viewing.done() and (end_s is None or time.monotonic() < end_s):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ends.wait(), LOOK_EVERY_S)
+        has_stopped = False
+        while not has_stopped and not viewing.done() and (end_s is None or time.monotonic() < end_s):
+            has_stopped = await asyncio.to_thread(stops.wait, LOOK_EVERY_S)
             if last:
                 late_records, late[:] = tuple(late), ()
                 await asyncio.to_thread(_record_view, last[0], keepers, outbox, late_records)
