@@ -286,13 +286,25 @@ def _list_torchvision() -> Iterator[Entry]:
         yield Entry(kind="image", unit="pixels", size=size, build=build, inputs=inputs, source=source, names=names)
 
 
+def _build_without_data(build: Callable[[], nn.Module]) -> nn.Module:
+    """Build a model on the CPU, as some read numbers from tensors while they are built, and return it without data."""
+    with unset_fake_temporarily(), torch.device("cpu"):
+        model = build()
+    for module in model.modules():
+        for name, value in list(module.named_parameters(recurse=False)):
+            setattr(module, name, nn.Parameter(torch.empty(value.shape, dtype=value.dtype)))
+        for name, value in list(module.named_buffers(recurse=False)):
+            setattr(module, name, torch.empty(value.shape, dtype=value.dtype))
+    return model
+
+
 def _list_timm() -> Iterator[Entry]:
     for name in TIMM.split():
         config = timm.models.get_pretrained_cfg(name)
         size = config.input_size[-1] if config is not None else 224
         names = (name, *MORE_NAMES.get(name, ()))
         source = f"timm {timm.__version__}"
-        inputs, build = partial(_make_images, size), partial(timm.create_model, name)
+        inputs, build = partial(_make_images, size), partial(_build_without_data, partial(timm.create_model, name))
         yield Entry(kind="image", unit="pixels", size=size, build=build, inputs=inputs, source=source, names=names)
 
 

@@ -554,6 +554,21 @@ def test_the_model_is_the_one_that_the_program_makes(text: str, name: str | None
     assert read("python train.py", {"train.py": text + LOOP}, head=ONE_GPU).model.name == name
 
 
+@pytest.mark.parametrize(
+    ("use", "name"),
+    [
+        ("make_model(args.model)", "RN50"),
+        ("create_model(vision=args.tower)\nsave(args.model)", None),
+        ("load_model(model)", "RN50"),  # cannot be distinguished from the setting
+    ],
+)
+def test_a_default_that_nothing_makes_a_model_of_names_none(use: str, name: str | None) -> None:
+    """A program keeps the parser of another one: the default of its ``--model`` is not what it trains."""
+    text = f"p.add_argument('--model', default='RN50')\nargs = p.parse_args()\n{use}"
+    assert read("python train.py", {"train.py": text + LOOP}, head=ONE_GPU).model.name == name
+    assert read("python train.py --model RN50", {"train.py": text + LOOP}, head=ONE_GPU).model.name == "RN50"
+
+
 def test_a_class_of_settings_states_the_batch_but_no_shape() -> None:
     text = "class Config:\n    batch_size = 32\n    num_layers = 4\n    hidden_size = 64\n    num_heads = 4"
     workload = read("python train.py", {"train.py": text + LOOP}, head=ONE_GPU)

@@ -15,7 +15,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import BUILT_IN_PYTHON
 from opsk_jobcheck.scripts.frameworks.image_models import find_image_side, list_image_models
 from opsk_jobcheck.scripts.frameworks.own_program.adapters import LORA, state_python_adapters
-from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
+from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings, get_last_name
 from opsk_jobcheck.scripts.frameworks.python_roles import find_loss, find_trainers, forget_name, state_python_roles
 from opsk_jobcheck.scripts.frameworks.python_source import FREEZES, Call, Value
 from opsk_jobcheck.scripts.launchers.programs import SHAPE
@@ -32,6 +32,11 @@ _OPTIMIZERS = re.compile(
     r"(?:Fused|Deepspeed|Paged|DeepSpeedCPU)?(Adam|AdamW|SGD|Adafactor|Lion|AdaBelief|LAMB|Lamb|Muon|Shampoo|SOAP"
     r"|RMSprop|Adagrad|Prodigy|Adan|Sophia\w*|CAME)(8bit|4bit)?"
 )
+_MAKES = re.compile(
+    r"from_pretrained|(create|build|get|make|load|init|initialize|setup|prepare|select)_\w*(model|net|backbone|encoder)\w*",
+    re.IGNORECASE,
+)
+"""Functions that make a model, by their names."""
 _NAME_KEYWORDS = ("pretrained_model_name_or_path", "model_name", "model_id")
 _FUSED_LOSSES = re.compile(
     r"_?apply_liger_kernel(_to_\w+)?|LigerFusedLinear\w*Loss|AutoLigerKernelFor\w+|cce_patch|linear_cross_entropy"
@@ -97,9 +102,17 @@ def _find_model(settings: ProgramSettings) -> Entry | None:
     for name in MODELS:
         named = settings.find((name,))
         value = named.value if named is not None and not named.why else None
-        if isinstance(value, str) and len(value) < MAX_NAME and is_public(value):
+        if isinstance(value, str) and len(value) < MAX_NAME and is_public(value) and _is_used(name, settings):
             return named
     return None
+
+
+def _is_used(name: str, settings: ProgramSettings) -> bool:
+    """Return whether a setting is given, or handed to what makes a model: a default alone may be of another program."""
+    if settings.source is None or any(get_last_name(key) == name for key, _ in (*settings.given, *settings.of_files)):
+        return True
+    made = (call for call in settings.source.calls if _MAKES.fullmatch(call.function))
+    return any(name in (call.first.name, *(value.name for value in call.keywords.values())) for call in made)
 
 
 def list_loaded(settings: ProgramSettings) -> list[Entry]:
