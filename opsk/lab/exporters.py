@@ -148,8 +148,7 @@ def _copy_own(name: str, library: Path) -> bool:
     """
     try:
         with (_own_stand_ins() / name / LIBRARY).open("rb") as source:
-            facts = os.fstat(source.fileno())
-            if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+            if not _is_own(os.fstat(source.fileno())):
                 return False
             content = source.read()
         library.parent.mkdir()
@@ -160,17 +159,27 @@ def _copy_own(name: str, library: Path) -> bool:
 
 
 def _store_own(name: str, library: Path) -> None:
-    """Store a stand-in for this user's next labs, where he has a home."""
+    """Store a stand-in for this user's next labs, where he has a home.
+
+    Root writes nothing into the home of a user whose variables sudo has passed on.
+    """
     with suppress(OSError, RuntimeError):
-        folder = _own_stand_ins() / name
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_whole(folder / LIBRARY, library.read_bytes())
+        target = _own_stand_ins() / name / LIBRARY
+        if _is_own(next(folder for folder in target.parents if folder.exists()).stat()):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write_whole(target, library.read_bytes())
+
+
+def _is_own(facts: os.stat_result) -> bool:
+    """Return whether a file or folder is this user's, and others may not write to it."""
+    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
 
 
 def _write_whole(library: Path, content: bytes) -> None:
     """Write a library at once: who finds it, finds all of it."""
     draft = library.with_name(f".{library.name}.{os.getpid()}")
-    draft.write_bytes(content)
+    with draft.open("xb") as file:  # through no link that waits there
+        file.write(content)
     draft.chmod(0o755)
     draft.replace(library)
 

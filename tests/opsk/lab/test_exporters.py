@@ -57,3 +57,10 @@ def test_where_nothing_can_be_stored_each_lab_builds_its_own(
     for name in ("first", "second"):
         assert exporters.build_stand_in(site(tmp_path / name)).library is not None
     assert len(builds) == 2
+
+
+def test_in_a_folder_that_others_may_write_to_nothing_is_stored(tmp_path: Path, builds: list[Path]) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    assert exporters.build_stand_in(site(tmp_path / "first")).library is not None
+    assert not list((tmp_path / "cache").iterdir())
