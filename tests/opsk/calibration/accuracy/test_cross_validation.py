@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opsk.calibration.accuracy.cross_validation import ErrorFigures, cross_validate
+from opsk.calibration.accuracy.cross_validation import CrossValidation, ErrorFigures, cross_validate
 from opsk.calibration.fitting.fit import FitSettings, TimedRun, TimedRuns, fit_time
 from opsk.errors import InputError
 from tests.fakes.timed_runs import made_runs
@@ -24,8 +24,13 @@ def runs() -> list[TimedRun]:
     return made_runs()[::2]
 
 
-def test_nothing_of_a_source_reaches_the_fit_that_predicts_it(runs: list[TimedRun]) -> None:
-    clean, poisoned = cross_validate(runs), cross_validate(_poisoned(runs, "b"))
+@pytest.fixture(scope="module")
+def clean(runs: list[TimedRun]) -> CrossValidation:
+    return cross_validate(runs)
+
+
+def test_nothing_of_a_source_reaches_the_fit_that_predicts_it(runs: list[TimedRun], clean: CrossValidation) -> None:
+    poisoned = cross_validate(_poisoned(runs, "b"))
     own = np.array([run.source == "b" for run in runs])
     # the prediction is the same to the last bit, so the errors differ by what was measured and by nothing else
     assert poisoned.log_errors[own] == pytest.approx(clean.log_errors[own] - np.log(POISON), abs=1e-12)
@@ -33,15 +38,14 @@ def test_nothing_of_a_source_reaches_the_fit_that_predicts_it(runs: list[TimedRu
     assert np.abs(poisoned.log_errors[~own] - clean.log_errors[~own]).max() > 0.005
 
 
-def test_a_source_is_predicted_by_the_fit_to_the_others(runs: list[TimedRun]) -> None:
-    found = cross_validate(runs)
+def test_a_source_is_predicted_by_the_fit_to_the_others(runs: list[TimedRun], clean: CrossValidation) -> None:
     for source in ("a", "b", "c"):
         rest = [run for run in runs if run.source != source]
         own = [run for run in runs if run.source == source]
         expected = TimedRuns(own).log_errors(fit_time(rest, FitSettings()).efficiency)
         inside = np.array([run.source == source for run in runs])
-        assert found.log_errors[inside] == pytest.approx(expected, abs=1e-12)
-        assert found.by_source[source] == ErrorFigures.of(expected)
+        assert clean.log_errors[inside] == pytest.approx(expected, abs=1e-12)
+        assert clean.by_source[source] == ErrorFigures.of(expected)
 
 
 def test_runs_of_one_truth_are_predicted_nearly_within_their_noise(runs: list[TimedRun]) -> None:

@@ -23,6 +23,8 @@ from tests.opsk.planning.search.random_requests import requests
 
 SMALL = requests(st.sampled_from([1, 2, 4, 8, 12]), st.sampled_from([1, 4, 6, 8]))
 PARTS = st.integers(1, 5)
+FEW = 12
+"""Examples: each is several whole searches; so many notice a node lost at the end of a part."""
 
 
 def last(found: Any) -> SearchResult:
@@ -57,7 +59,7 @@ def test_every_node_is_in_one_part(request_: PlanRequest, parts: int) -> None:
     assert np.array_equal(together, np.sort(np.stack([*space.nodes.values()])))
 
 
-@settings(max_examples=30)
+@settings(max_examples=FEW)
 @given(SMALL, PARTS)
 def test_parts_that_evaluate_all_are_the_whole(request_: PlanRequest, parts: int) -> None:
     whole, joined = last(search_cases([request_], walk=True)), in_parts([request_], parts, walk=True)
@@ -66,7 +68,7 @@ def test_parts_that_evaluate_all_are_the_whole(request_: PlanRequest, parts: int
     assert plans(joined) == plans(whole)
 
 
-@settings(max_examples=30)
+@settings(max_examples=FEW)
 @given(SMALL, PARTS)
 def test_parts_that_bound_each_other_find_what_a_walk_finds(request_: PlanRequest, parts: int) -> None:
     whole, joined = last(search_cases([request_], walk=True)), in_parts([request_], parts, walk=False)
