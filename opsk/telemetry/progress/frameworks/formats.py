@@ -188,6 +188,17 @@ _TORCHTITAN_PAIRS = re.compile(
     rf"\b(loss|grad_norm|memory|tps|tflops|lr):\s*((?:{NUMBER})(?:\s*GiB)?)", re.ASCII
 ).findall
 
+_LEROBOT_PAIRS = re.compile(rf"\b(loss|grdn|lr|updt_s|data_s):({NUMBER})", re.ASCII).findall
+
+
+def _split_lerobot(text: str) -> list[tuple[str, str]]:
+    """Return the fields of a line of lerobot, and the time of a step: that of the update and of the wait for data."""
+    pairs = _LEROBOT_PAIRS(text)
+    times_s = [value for name, value in pairs if name in ("updt_s", "data_s")]
+    known = [seconds for each in times_s if (seconds := parse_number(each)) is not None]
+    return [*pairs, ("both_s", str(sum(known)))] if known else pairs
+
+
 FRAMEWORKS = (
     LineFramework(
         name="torchtitan",
@@ -330,6 +341,50 @@ FRAMEWORKS = (
             ),
         ),
         example="Batch 3 Loss: 15.01, Speed: 10.61 samples/sec, lr: 0.0001",
+    ),
+    LineFramework(
+        # From 1,000 on its steps are rounded.
+        name="lerobot",
+        hints=("updt_s:",),
+        formats=(
+            LineFormat(
+                head=re.compile(r"\bstep:(?:(?P<step>\d+)|[\d.]+[KMB]) smpl:", re.ASCII),
+                pairs=_split_lerobot,
+                fields={"loss": LOSS, "grdn": GRAD_NORM, "lr": LR, "both_s": STEP_S},
+            ),
+        ),
+        example="INFO ts/train.py:232 step:200 smpl:2K ep:3 loss:7.49 grdn:154.5 lr:1.0e-05 updt_s:0.05",
+    ),
+    LineFramework(
+        # The time in its lines is that since the line before, of many steps.
+        name="openpi",
+        hints=("param_norm=", "step="),
+        formats=tuple(
+            LineFormat(
+                head=head,
+                pairs=re.compile(rf"\b(loss|grad_norm|lr)=({NUMBER})", re.ASCII).findall,
+                fields={"loss": LOSS, "grad_norm": GRAD_NORM, "lr": LR},
+                required="loss",
+            )
+            for head in (
+                re.compile(r"^Step (?P<step>\d+): (?=.{0,400}\bparam_norm=)", re.ASCII),
+                re.compile(r"\bstep=(?P<step>\d+) (?=loss=\S+ lr=\S+ (?:grad_norm=\S+ )?time=[\d.]+s\s*$)", re.ASCII),
+            )
+        ),
+        example="Step 100: grad_norm=1.0014, loss=0.0785, param_norm=1379.7463",
+    ),
+    LineFramework(
+        # And CVNets before it: the step counts over all epochs.
+        name="corenet",
+        hints=("Avg. batch load time",),
+        formats=(
+            LineFormat(
+                head=re.compile(r"\bEpoch:\s+\d+ \[\s*(?P<step>\d+)/\s*(?P<total>\d+)\], ", re.ASCII),
+                pairs=re.compile(rf"\b(total_loss|loss)'?: ({NUMBER})", re.ASCII).findall,
+                fields={"total_loss": LOSS, "loss": LOSS},
+            ),
+        ),
+        example="LOGS    - Epoch:   1 [     124/10000000], loss: 15.67, LR: [1.3e-05], Avg. batch load time: 0.899",
     ),
     LineFramework(
         # Composer and LLM Foundry.

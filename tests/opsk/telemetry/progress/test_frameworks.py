@@ -346,6 +346,34 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "max mem: 9123\n",
         {"iteration": 1261, "loss": 6.9231, "step_s": 0.8912, "lr": 1e-6, "memory_bytes": 9123 * GIB / 1024},
     ),
+    "lerobot": (
+        "lerobot",
+        "INFO 2026-01-05 10:00:00 ts/train.py:232 step:200 smpl:2K ep:3 epch:0.16 loss:7.490 grdn:154.502 lr:1.0e-05 "
+        "updt_s:0.047 data_s:0.002\n",
+        {"iteration": 200, "loss": 7.49, "grad_norm": 154.502, "lr": 1e-5, "step_s": pytest.approx(0.049)},
+    ),
+    "lerobot, rounded": (
+        "lerobot",
+        "INFO 2026-01-05 10:00:00 ot_train.py:488 step:30K smpl:120K ep:134 epch:2.23 loss:0.019 grdn:0.637 lr:2.5e-06 "
+        "updt_s:1.697 data_s:0.005\n",
+        {"iteration": None, "loss": 0.019},
+    ),
+    "openpi": (
+        "openpi",
+        "Step 100: grad_norm=1.0014, loss=0.0785, param_norm=1379.7463\n",
+        {"iteration": 100, "loss": 0.0785, "grad_norm": 1.0014},
+    ),
+    "openpi in PyTorch": (
+        "openpi",
+        "12:00:00.123 [I] step=100 loss=0.0512 lr=2.50e-05 grad_norm=0.31 time=41.3s\n",
+        {"iteration": 100, "loss": 0.0512, "step_s": None},
+    ),
+    "corenet": (
+        "corenet",
+        "2026-01-05 10:00:00 - LOGS    - Epoch:   1 [     124/10000000], loss: {'classification': 15.6791, 'total_loss': "
+        "16.0816}, LR: [1.3e-05], Avg. batch load time: 0.899, Elapsed time:  1.07\n",
+        {"iteration": 124, "total_iterations": 10000000, "loss": 16.0816},
+    ),
     "PyTorch's ImageNet example": (
         "pytorch-imagenet",
         "Epoch: [0][  10/5005]\tTime  0.345 ( 0.567)\tData  0.000 ( 0.123)\tLoss 6.9321e+00 (7.0001e+00)\t"

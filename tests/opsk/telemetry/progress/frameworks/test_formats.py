@@ -7,6 +7,9 @@ import pytest
 from opsk.telemetry.progress.frameworks.formats import FRAMEWORKS, LineFramework
 from tests.fakes.progress_logs import megatron_line, read_log
 
+UNTIMED = ("openpi", "corenet")
+"""They print no time of a step: the lines' own timestamps give it."""
+
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 def test_the_example_of_a_row_is_read_as_a_step_of_its_framework(framework: LineFramework) -> None:
@@ -15,7 +18,7 @@ def test_the_example_of_a_row_is_read_as_a_step_of_its_framework(framework: Line
     assert len(steps) == 1
     assert steps[0].iteration is not None
     assert steps[0].loss is not None
-    assert steps[0].step_s or steps[0].samples_per_s or steps[0].tokens_per_s_per_gpu
+    assert framework.name in UNTIMED or steps[0].step_s or steps[0].samples_per_s or steps[0].tokens_per_s_per_gpu
 
 
 @pytest.mark.parametrize(
