@@ -38,7 +38,9 @@ _ENDS = {
 _UNTOLD = ("shell.child_ended", "process.killed", "ray.worker_lost")
 """A shell, or Ray, says that a process ended, and not which: any other sign explains more."""
 _SIGTERM = "launcher.sigterm"
-_ASKED = re.compile(r"SignalException: Process \d+ got signal: ?15|15 death signal|Main process received SIGTERM")
+_ASKED = re.compile(
+    r"SignalException: Process \d+ got signal: ?(?:[123]|15)\b|(?:[123]|15) death signal|Main process received SIGTERM"
+)
 """torchrun's agent, torch.distributed.launch and DeepSpeed's launcher say so of themselves, not of their processes."""
 _REPORTS = ("slurm.task_killed", "launcher.first_failure", "launcher.root_rank", "slurm.step_aborted")
 """After these a launcher is ended because one of its kind has failed."""

@@ -44,6 +44,8 @@ _NO_CULPRIT = 0.05
 """A hang in which all ranks there are waited: mostly no more than that is to be found."""
 _ONLY_WARNED = 0.1
 """What was logged at level WARNING and at no other: seldom the end, and less likely than any exception."""
+_INLINE, _OF_A_LOOK = "<string>", 0.05
+"""Where Python says that the program of ``-c`` is; alone it is still named, and less likely than all else."""
 _AT_START = frozenset((FailureClass.CONFIG, FailureClass.RENDEZVOUS))
 _REACTION_S = 30.0
 
@@ -144,6 +146,7 @@ def _score(candidate: Candidate, scene: Scene) -> _Score:
         _weigh_confirmations(score, scene)
     _weigh_origin(score)
     _weigh_level(score)
+    _weigh_inline(score)
     return score
 
 
@@ -252,6 +255,15 @@ def _weigh_level(score: _Score) -> None:
     roots = [finding for finding in score.candidate.findings if finding.role is Role.ROOT]
     if roots and all(find_level(finding) == "WARNING" for finding in roots):
         score.times(_ONLY_WARNED, "the program wrote it as a warning, and goes on after those")
+
+
+def _weigh_inline(score: _Score) -> None:
+    """Lower the odds of what ``python -c`` raised: scripts look at their environment so, and go on."""
+    roots = [finding for finding in score.candidate.findings if finding.role is Role.ROOT]
+    if roots and all(finding.fields.get("at", "").startswith(_INLINE) for finding in roots):
+        score.times(
+            _OF_A_LOOK, "python -c raised it, by which scripts look at their environment before the program runs"
+        )
 
 
 def _weigh_order(scores: Sequence[_Score], scene: Scene) -> None:

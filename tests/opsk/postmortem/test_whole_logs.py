@@ -309,3 +309,24 @@ def test_a_server_goes_on_after_a_request_that_it_refused(before: str, label: st
     refused = before + raised("ValueError", "This model's maximum context length is 6144 tokens.", label=label)
     assert named(explained(tmp_path, refused)) == ""
     assert named(explained(tmp_path, refused + raised("KeyError", "'a'"))) == "software"
+
+
+@pytest.mark.parametrize("signal", [1, 2, 3])
+def test_torchrun_is_asked_to_end_by_other_signals_too(signal: int, tmp_path: Path) -> None:
+    """pytorch torch/distributed/elastic/multiprocessing/api.py handles SIGHUP, SIGINT and SIGQUIT as it does SIGTERM."""
+    text = raised(
+        "torch.distributed.elastic.multiprocessing.api.SignalException", f"Process 37 got signal: {signal}", "raise"
+    )
+    assert named(explained(tmp_path, text)) == "cancelled"
+
+
+def test_a_script_that_looks_at_its_environment_goes_on(tmp_path: Path) -> None:
+    """``python -c`` failed, and hours later the program hung."""
+    looked = f'{HEAD}  File "<string>", line 2, in <module>\nImportError: Failed to load PyTorch C extensions:\n'
+    waits = "".join(
+        f"[rank{rank}]:[E105 14:18:04.940104418 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=13326, OpType=ALLREDUCE, NumelIn=226844, NumelOut=226844, Timeout(ms)=600000) ran for 600096 milliseconds before timing out.\n"
+        for rank in range(4)
+    )
+    assert named(explained(tmp_path, looked + waits)) == "collective_hang"
+    assert named(explained(tmp_path, looked)) == "config"
