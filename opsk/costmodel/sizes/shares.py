@@ -217,7 +217,7 @@ def compute_shares(model: ShapeColumns, plans: PlanTable) -> Shares:
         shared_width=model.shared_ffn / tp,
         expert_tokens=expert_tokens,
         attended=attended_tokens(model),
-        vocab=padded_vocab(model.vocab, tp) / tp,
+        vocab=padded_vocab(model.vocab, plans) / tp,
         activation_bytes=where(plans.precision == _FP32, 4.0, 2.0),
         reduced_bytes=_reduced_bytes(plans),
         gathered_bytes=_gathered_bytes(plans),
@@ -285,9 +285,9 @@ def expert_load(model: ShapeColumns, ep: FloatColumn) -> FloatColumn:
     return where(model.capacity_factor > 0, model.capacity_factor, uneven)
 
 
-def padded_vocab(vocab: FloatColumn, tp: FloatColumn) -> FloatColumn:
-    """Return the rows of the whole embedding after Megatron-LM's padding to a multiple of 128 x tp."""
-    multiple = VOCAB_MULTIPLE * tp
+def padded_vocab(vocab: FloatColumn, plans: PlanTable) -> FloatColumn:
+    """Return the rows of the whole embedding: a multiple of 128 x tp in Megatron-LM, of tp in PyTorch's frameworks."""
+    multiple = where(plans.software == _PYTORCH, 1.0, VOCAB_MULTIPLE) * plans.tp
     return ceil(vocab / multiple) * multiple
 
 

@@ -21,7 +21,7 @@ from opsk.costmodel.machine import Machine
 from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES, Passes
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
-from opsk.costmodel.table import DISPATCHERS, MOE_GEMMS, FloatColumn
+from opsk.costmodel.table import DISPATCHERS, MOE_GEMMS, PRECISIONS, FloatColumn
 from opsk.workload.plan import MoeDispatcher, MoeGemm
 
 CONCURRENT_PRODUCTS = {MoeGemm.GROUPED: np.inf, MoeGemm.STREAMS: 4.0, MoeGemm.SEQUENTIAL: 1.0}
@@ -33,6 +33,10 @@ TILE_ROWS = 128.0
 """Rows of a tile: a product of fewer takes as long."""
 PRODUCT_LAUNCH_S = 33e-6
 """Host time of one expert's product in a loop: 0.267 ms for 8 of 128 rows (Transformer Engine's PR 3134, B200)."""
+CAST_FACTOR = 2.0
+"""What a product of a loop takes the host where its operand is cast before: Transformer Engine's ``split_quantize``
+launches for each expert (its PR 3317: 320 to 640 launches), and a layer takes twice as long in FP8 (its issue 761).
+Weight gradients read what was cast."""
 PASSES_OF = {
     MoeDispatcher.ALLTOALL: 3.0,
     MoeDispatcher.ALLGATHER: 4.0,
@@ -64,6 +68,7 @@ _PASSES = np.array([PASSES_OF[kind] for kind in DISPATCHERS])
 _IS_ALLTOALL = np.array([kind is MoeDispatcher.ALLTOALL for kind in DISPATCHERS])
 _WAITS = np.array([kind is not MoeDispatcher.HYBRIDEP for kind in DISPATCHERS])
 _GROUPED = MOE_GEMMS.index(MoeGemm.GROUPED)
+_CASTS = np.array([CAST_FACTOR if precision.is_low else 1.0 for precision in PRECISIONS])
 _NOTHING = to_float(0.0)
 
 
@@ -99,7 +104,7 @@ def _products(model: ShapeColumns, shares: Shares, machine: Machine, local: Floa
         concurrent = lookup(_CONCURRENT, shares.moe_gemm)
         filled_s = arithmetic_s * _underfill(outputs, concurrent, local)
         by_weight_s = arithmetic_s * _underfill(hidden * width, concurrent, local)
-        forward = maximum(hypot(filled_s, read_s), launched_s)
+        forward = maximum(hypot(filled_s, read_s), launched_s * lookup(_CASTS, shares.precision))
         by_weight = maximum(hypot(by_weight_s, updated_s), launched_s)
     return Passes(forward=forward, by_input=forward, by_weight=by_weight * shares.trained_share)
 

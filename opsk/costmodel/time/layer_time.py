@@ -466,14 +466,16 @@ def quantising_s(
     inputs, gradients
         Elements of the products' inputs and output gradients of one micro-batch on this GPU.
     weights
-        Elements of their weights; Transformer Engine casts them once a step, torchao for every micro-batch.
+        Elements of their weights; Transformer Engine casts them once a step, torchao for every micro-batch. Frozen
+        weights that are stored in FP8 are never cast (Transformer Engine's ``quantized_model_init``).
     """
     if not any_of(is_low(plans)):
         return None
     table = lookup(_BYTES, slice(None), plans.precision)
     is_pytorch = plans.software == _PYTORCH
     activation, weight = (where(is_pytorch, table[kind], table[2 + kind]) for kind in (0, 1))
-    often = where(is_pytorch, 1.0, 1.0 / shares.micro_batches)
+    changed = where(plans.fp8_weights, shares.trained_share, 1.0)
+    often = where(is_pytorch, 1.0, changed / shares.micro_batches)
     forward = activation * inputs + weight * often * weights
     return forward / machine.hbm_bytes_per_s, activation * gradients / machine.hbm_bytes_per_s
 

@@ -11,6 +11,7 @@ from opsk.costmodel.machine import Machine
 from opsk.costmodel.passes import Passes
 from opsk.costmodel.sizes.shape import build_shape
 from opsk.costmodel.time.experts import (
+    CAST_FACTOR,
     GRAPH_KERNEL_S,
     KERNELS,
     PRODUCT_LAUNCH_S,
@@ -20,7 +21,7 @@ from opsk.costmodel.time.experts import (
     expert_time,
 )
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import MoeDispatcher, MoeGemm, Plan
+from opsk.workload.plan import MoeDispatcher, MoeGemm, Plan, Precision
 from tests.fakes.ideal_machine import FLOP_PER_S, HBM_BYTES_PER_S, endless_arithmetic, endless_memory, machine, software
 from tests.fakes.training_runs import gpt, shares_and_stages
 
@@ -65,6 +66,15 @@ def test_a_loop_over_experts_takes_no_less_than_its_launches() -> None:
     # eight ranks have two of the experts each
     spread = _times(on=endless_memory(matmul_flop_per_s=1e40), moe_gemm=MoeGemm.STREAMS, dp=8, ep=8)
     assert _s(spread.by_weight) == pytest.approx(2 * 2 * PRODUCT_LAUNCH_S)
+
+
+def test_a_loop_over_experts_launches_casts_too_where_operands_are_quantised() -> None:
+    on = endless_memory(matmul_flop_per_s=1e40)
+    times = _times(on=on, moe_gemm=MoeGemm.STREAMS, precision=Precision.MXFP8)
+    assert _s(times.by_input) - ROUTER_S == pytest.approx(CAST_FACTOR * 2 * 16 * PRODUCT_LAUNCH_S)
+    assert _s(times.by_weight) == pytest.approx(2 * 16 * PRODUCT_LAUNCH_S)
+    one_kernel = _times(on=on, precision=Precision.MXFP8)
+    assert _s(one_kernel.by_weight) < _s(times.by_weight)
 
 
 @pytest.mark.parametrize(

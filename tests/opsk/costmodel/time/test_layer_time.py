@@ -126,6 +126,12 @@ def test_transformer_engine_casts_weights_once_a_step() -> None:
     assert found == (pytest.approx(4 * 100 + 4 * 1000 / 4), pytest.approx(4 * 200))
 
 
+def test_frozen_weights_are_cast_only_where_they_are_stored_in_16_bits() -> None:
+    lora = {"precision": Precision.MXFP8, "software": Software.MEGATRON_CORE, "lora_rank": 16}
+    assert cast_bytes(**lora, fp8_weights=True) == (pytest.approx(4 * 100), pytest.approx(4 * 200))
+    assert cast_bytes(**lora, fp8_weights=False) == (pytest.approx(4 * 100 + 4 * 1000 / 4), pytest.approx(4 * 200))
+
+
 def test_current_scaling_reads_twice() -> None:
     delayed, current = (cast_bytes(precision=each) for each in (Precision.FP8, Precision.FP8_CURRENT))
     assert delayed is not None
@@ -355,8 +361,8 @@ def test_a_head_of_unaligned_rows_is_slow_where_nothing_pads_it(
     planned = Plan(**{"global_batch": 1, "software": Software.PYTORCH, **plan})  # type: ignore[arg-type]
     on = replace(endless_memory(), generation=np.array(find_generation(generation)))
     head = _s(_times(replace(SMALL, vocab=vocab), planned, on=on).head)
-    padded = 1024 / planned.tp  # rows on a GPU are counted as Megatron pads them
-    assert head == pytest.approx(units * 2 * TOKENS * HIDDEN * padded / FLOP_PER_S)
+    rows = (1024 if planned.software is Software.MEGATRON_CORE else vocab) / planned.tp  # Megatron pads to 128
+    assert head == pytest.approx(units * 2 * TOKENS * HIDDEN * rows / FLOP_PER_S)
 
 
 def test_grouped_queries_save_projections_of_keys_and_values() -> None:
