@@ -13,7 +13,7 @@ from opsk.workload.workload import Evidence
 from opsk_jobcheck.scripts.bash.scope import ALL_EXPORTED, EXPORTED
 from opsk_jobcheck.scripts.bash.values import Invocation, Run, Scalar, Text, Variable
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
-from opsk_jobcheck.scripts.frameworks.python_source import PythonSource
+from opsk_jobcheck.scripts.frameworks.python.source import PythonSource
 from opsk_jobcheck.scripts.launchers.programs import names_of, program_of
 from opsk_jobcheck.scripts.launchers.ranks import (
     NODES,

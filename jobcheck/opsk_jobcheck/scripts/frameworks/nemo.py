@@ -28,7 +28,7 @@ from opsk.frameworks.settings.nemo import (
 from opsk.frameworks.settings.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.megatron.layout import read_layout
-from opsk_jobcheck.scripts.frameworks.python_recipes import state_recipe
+from opsk_jobcheck.scripts.frameworks.python.recipes import state_recipe
 from opsk_jobcheck.scripts.launchers.programs import SURE, find_command, parse_assignments, program_of
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from opsk.workload import serving
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.frameworks.program_settings import collect_settings
+from opsk_jobcheck.scripts.frameworks.python.settings import collect_settings
 from opsk_jobcheck.scripts.launchers.programs import (
     Program,
     find_command,

@@ -11,7 +11,7 @@ import re
 from opsk.frameworks.settings.megatron_flags import CONSTANTS, NUMBERS, OPTIONS, UNMODELLED, VALUES, WORDS
 from opsk_jobcheck.scripts.bash.values import Run, Scalar
 from opsk_jobcheck.scripts.frameworks.megatron.megatron import DEEPSPEED, LM
-from opsk_jobcheck.scripts.frameworks.python_source import PythonSource
+from opsk_jobcheck.scripts.frameworks.python.source import PythonSource
 from opsk_jobcheck.scripts.launchers.programs import MAX_PATH_CHARS, program_of
 from opsk_jobcheck.scripts.settings.reader import Match
 

@@ -15,8 +15,8 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import (
     WEIGHTS,
     find_adapters,
 )
-from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
-from opsk_jobcheck.scripts.frameworks.python_source import Call, Value
+from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
+from opsk_jobcheck.scripts.frameworks.python.source import Call, Value
 from opsk_jobcheck.scripts.settings.arguments import Setting
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean

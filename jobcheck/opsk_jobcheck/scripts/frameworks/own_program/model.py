@@ -13,11 +13,11 @@ from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, UNNAMED
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about_adapters
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import BUILT_IN_PYTHON
-from opsk_jobcheck.scripts.frameworks.image_models import find_image_side, list_image_models
 from opsk_jobcheck.scripts.frameworks.own_program.adapters import LORA, state_python_adapters
-from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings, get_last_name
-from opsk_jobcheck.scripts.frameworks.python_roles import find_loss, find_trainers, forget_name, state_python_roles
-from opsk_jobcheck.scripts.frameworks.python_source import FREEZES, Call, Value
+from opsk_jobcheck.scripts.frameworks.python.image_models import find_image_side, list_image_models
+from opsk_jobcheck.scripts.frameworks.python.roles import find_loss, find_trainers, forget_name, state_python_roles
+from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings, get_last_name
+from opsk_jobcheck.scripts.frameworks.python.source import FREEZES, Call, Value
 from opsk_jobcheck.scripts.launchers.programs import SHAPE
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import parse_integer

@@ -13,8 +13,8 @@ from opsk.frameworks.settings import huggingface
 from opsk.frameworks.settings.usual_settings import BATCHES, RECOMPUTES, STEPS
 from opsk.workload.workload import OwnName
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
-from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
-from opsk_jobcheck.scripts.frameworks.python_source import Call
+from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
+from opsk_jobcheck.scripts.frameworks.python.source import Call
 
 _OPEN_PARSERS = frozenset(
     {

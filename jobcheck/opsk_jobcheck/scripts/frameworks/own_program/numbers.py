@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from opsk.frameworks.settings.usual_settings import BATCHES, LAST_LENGTHS, LAST_WIDTHS, MAX_SEQUENCES, NUMBERS, STEPS
-from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings, get_last_name
+from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings, get_last_name
 from opsk_jobcheck.scripts.launchers.programs import SHAPE
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION

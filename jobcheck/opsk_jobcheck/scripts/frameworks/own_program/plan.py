@@ -18,8 +18,8 @@ from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import PARALLEL
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import WEIGHTS
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import DDP, FSDP, doubt_entry, state_entry
-from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings, get_last_name
-from opsk_jobcheck.scripts.frameworks.python_source import Call, PythonSource
+from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings, get_last_name
+from opsk_jobcheck.scripts.frameworks.python.source import Call, PythonSource
 from opsk_jobcheck.scripts.launchers.programs import Program, list_flag_names
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import parse_boolean, state_data_parallel_only

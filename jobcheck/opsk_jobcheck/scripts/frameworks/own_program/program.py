@@ -34,18 +34,18 @@ from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
 )
 from opsk_jobcheck.scripts.frameworks.own_program.plan import find_few_ranks, state_plan
 from opsk_jobcheck.scripts.frameworks.own_program.worst_case import check_samples, state_worst_case
-from opsk_jobcheck.scripts.frameworks.program_settings import (
+from opsk_jobcheck.scripts.frameworks.python.recipes import (
+    RECIPE_FRAMEWORKS,
+    find_recipe_framework,
+    state_python_recipe,
+)
+from opsk_jobcheck.scripts.frameworks.python.settings import (
     MAX_ENTRIES,
     ProgramSettings,
     collect_settings,
     read_source,
 )
-from opsk_jobcheck.scripts.frameworks.python_recipes import (
-    RECIPE_FRAMEWORKS,
-    find_recipe_framework,
-    state_python_recipe,
-)
-from opsk_jobcheck.scripts.frameworks.python_source import PythonSource
+from opsk_jobcheck.scripts.frameworks.python.source import PythonSource
 from opsk_jobcheck.scripts.launchers.programs import SHAPE, program_of
 from opsk_jobcheck.scripts.settings.arguments import Setting
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry

@@ -11,7 +11,7 @@ from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about_adapters
 from opsk_jobcheck.scripts.frameworks.own_program.model import list_loaded
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
-from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
+from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_integer
 from opsk_jobcheck.scripts.settings.reader import Reading
 

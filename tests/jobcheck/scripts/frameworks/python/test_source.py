@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from opsk_jobcheck.scripts.frameworks.python_source import MAX_CHARS, Value, join_sources, list_parts, read_python
+from opsk_jobcheck.scripts.frameworks.python.source import MAX_CHARS, Value, join_sources, list_parts, read_python
 
 
 def default(text: str, name: str) -> object:

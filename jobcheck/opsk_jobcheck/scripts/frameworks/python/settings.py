@@ -17,7 +17,7 @@ from opsk.frameworks.settings.usual_settings import CONFIGS, OTHER_PARTS
 from opsk.hardware.catalog import gpu as catalog_gpu
 from opsk.hardware.catalog import resolve_gpu
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar, Text, literal
-from opsk_jobcheck.scripts.frameworks.python_source import (
+from opsk_jobcheck.scripts.frameworks.python.source import (
     HAS_BF16,
     Call,
     PythonSource,

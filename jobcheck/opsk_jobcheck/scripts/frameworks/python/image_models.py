@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opsk.workload.public_models.measured import is_public
-from opsk_jobcheck.scripts.frameworks.python_source import Call, PythonSource
+from opsk_jobcheck.scripts.frameworks.python.source import Call, PythonSource
 
 _PACKAGE = "torchvision.models"
 _CROPS = frozenset({"RandomResizedCrop", "RandomCrop", "CenterCrop", "Resize"})

@@ -14,8 +14,8 @@ from opsk.frameworks.settings.megatron_flags import BOOLEAN_OVERRIDES, OVERRIDES
 from opsk.frameworks.settings.nemo import NAMES_2, NUMBERS_2, SEQUENCE_PARALLEL_2
 from opsk.frameworks.settings.nemo_recipes import EVERY, RECIPES
 from opsk.workload.workload import OwnName
-from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
-from opsk_jobcheck.scripts.frameworks.python_source import Call, PythonSource, Value
+from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
+from opsk_jobcheck.scripts.frameworks.python.source import Call, PythonSource, Value
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import Findings, state_number, state_truth, state_word
 from opsk_jobcheck.scripts.settings.reader import Reading

@@ -10,8 +10,8 @@ from opsk.workload.roles import METHOD
 from opsk_jobcheck.scripts.frameworks.huggingface.preferences import read_preferences
 from opsk_jobcheck.scripts.frameworks.huggingface.role_settings import mark_roles_unknown
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION
-from opsk_jobcheck.scripts.frameworks.program_settings import ProgramSettings
-from opsk_jobcheck.scripts.frameworks.python_source import Call
+from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
+from opsk_jobcheck.scripts.frameworks.python.source import Call
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.findings import Findings
 
