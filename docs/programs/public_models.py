@@ -71,6 +71,11 @@ FAMILIES: tuple[tuple[str, Mapping[str, Any], str, str], ...] = (
         12 384 12 1536 30522 512 BAAI/bge-small-en-v1.5 sentence-transformers/all-MiniLM-L12-v2
         6 384 12 1536 30522 512 sentence-transformers/all-MiniLM-L6-v2
         12 768 12 3072 30522 512 intfloat/e5-base-v2 thenlper/gte-base
+        12 768 12 3072 30522 512 ProsusAI/finbert nlpaueb/legal-bert-base-uncased
+        12 768 12 3072 21128 512 hfl/chinese-roberta-wwm-ext hfl/chinese-bert-wwm-ext
+        12 768 12 3072 29794 512 neuralmind/bert-base-portuguese-cased
+        12 768 12 3072 50105 512 TurkuNLP/bert-base-finnish-cased-v1
+        12 768 12 3072 32000 512 dbmdz/bert-base-turkish-cased
         24 1024 16 4096 30522 512 intfloat/e5-large-v2 thenlper/gte-large
         """,
     ),
