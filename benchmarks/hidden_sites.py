@@ -26,7 +26,7 @@ from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.costmodel.uncertainty.chance import COVERED_SIGMAS
 from opsk.lab.hidden.jobs import SimulatedJob, list_clusters, simulate_jobs
 from opsk.lab.hidden.probe import measure_probe
-from opsk.lab.hidden.site import draw_site
+from opsk.lab.hidden.site import MISFIT_LOG_SIGMA, draw_site
 
 SITES, JOBS, PREDICTED_FROM = 8, 200, 100
 KNOWN = tuple((given, is_probed) for is_probed in (False, True) for given in (0, 3, 10, 30, 100))
@@ -63,10 +63,12 @@ def record(jobs: Sequence[SimulatedJob]) -> list[MeasuredJob]:
     ]
 
 
-def score_site(seed: int, known: Sequence[tuple[int, bool]]) -> Iterator[Score]:
+def score_site(
+    seed: int, known: Sequence[tuple[int, bool]], misfit_log_sigma: float = MISFIT_LOG_SIGMA
+) -> Iterator[Score]:
     """Yield how well a site is predicted after each number of jobs, without and with probes of its nodes."""
     clusters = list_clusters()
-    site = draw_site(seed, clusters)
+    site = draw_site(seed, clusters, misfit_log_sigma=misfit_log_sigma)
     jobs = simulate_jobs(site, JOBS)
     others = [job for job in jobs[PREDICTED_FROM:] if not job.fault]
     probes = [NodeMeasurement(document=measure_probe(site, cluster), cluster=cluster) for cluster in clusters]
@@ -109,7 +111,11 @@ def average(scores: Sequence[Score]) -> list[Score]:
 def measure(asked: argparse.Namespace) -> Found:
     """Print and return how well sites are predicted."""
     sites, known = (SHORT_SITES, SHORT_KNOWN) if asked.short else (asked.sites, KNOWN)
-    scores = [item for seed in range(asked.first_seed, asked.first_seed + sites) for item in score_site(seed, known)]
+    scores = [
+        item
+        for seed in range(asked.first_seed, asked.first_seed + sites)
+        for item in score_site(seed, known, asked.misfit)
+    ]
     figures: dict[str, float] = {}
     for mean in average(scores):
         name = f"{mean.given}_jobs" + ("_and_probe" if mean.is_probed else "")
@@ -152,5 +158,8 @@ if __name__ == "__main__":
     parser = arguments(__doc__)
     parser.add_argument("--sites", type=int, default=SITES, metavar="N", help="simulated sites")
     parser.add_argument("--first-seed", type=int, default=0, metavar="N", help="of the first site; others follow")
+    parser.add_argument(
+        "--misfit", type=float, default=MISFIT_LOG_SIGMA, metavar="X", help="what no parameter explains [ln]"
+    )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the figures into this SVG")
     run(measure, parser)

@@ -32,7 +32,7 @@ SIZE = (120, 32)
 KEYS = {
     "cluster": "1 down down down down down right right", "help": "question_mark", "jobs": "escape 2 down down",
     "job": "enter", "fabric": "4 down", "failures": "5", "options": "enter", "confirm": "a",
-    "reports": "escape escape 6", "report": "enter",
+    "reports": "escape escape 6", "report": "enter", "accuracy": "a",
 }  # fmt: skip
 """What is pressed for each picture, one after the other."""
 SLOW_KEYS = frozenset({"enter", "a"})

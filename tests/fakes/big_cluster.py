@@ -32,7 +32,7 @@ from opsk_tui.data.view import (
     Source,
     SourceState,
 )  # fmt: skip
-from tests.fakes.compared_jobs import accuracy_document
+from tests.fakes.compared_jobs import accuracy_document, compared_jobs
 
 NOW_S = 1_790_000_000.0
 SLOTS = 8
@@ -68,7 +68,7 @@ class BigCluster:
     def __init__(self, nodes: int = 2000, jobs: int = 500, seed: int = 7, *, hostile: bool = True) -> None:
         self._random = np.random.default_rng(seed)
         self._count = nodes
-        self._hostile = hostile
+        self.is_hostile = hostile
         width = max(3, len(str(nodes)))
         self.names = tuple(f"gpu{number:0{width}}" for number in range(1, nodes + 1))
         self.jobs = self._make_jobs(jobs)
@@ -97,16 +97,16 @@ class BigCluster:
         runs = bool(names)
         name = (
             HOSTILE[at % 40 - 3]
-            if self._hostile and 3 <= at % 40 < 3 + len(HOSTILE)
+            if self.is_hostile and 3 <= at % 40 < 3 + len(HOSTILE)
             else f"{_MODELS[at % 7]}-r{at % 11}"
         )
         gpus = size * SLOTS
         tp = min(8, gpus)
         record = JobRecord(
             id=410_000 + at, label=str(410_000 + at), name=name,
-            user=(_USERS if self._hostile else _PLAIN_USERS)[at % 6], account="lab",
+            user=(_USERS if self.is_hostile else _PLAIN_USERS)[at % 6], account="lab",
             state="RUNNING" if runs else "PENDING",
-            reason=None if runs else ("Resources", "Priority", "[b]QOS" if self._hostile else "QOS")[at % 3],
+            reason=None if runs else ("Resources", "Priority", "[b]QOS" if self.is_hostile else "QOS")[at % 3],
             partition=_PARTITIONS[at % 5], nodes=tuple(names), node_count=size, gpus=gpus, gpus_per_node=SLOTS,
             gpu_type="h100", run_time_s=600 + at * 977 if runs else None, time_limit_s=172_800,
         )  # fmt: skip
@@ -150,7 +150,7 @@ class BigCluster:
         )  # fmt: skip
 
     def odd(self, text: str) -> str:
-        return " " + text if self._hostile else ""
+        return " " + text if self.is_hostile else ""
 
     def _make_health(self) -> np.ndarray:
         health = np.full((self._count, SLOTS), Health.OK, dtype=np.int8)
@@ -262,7 +262,7 @@ class BigCluster:
         return ClusterView(
             taken_at_s=now, cluster="alpine", nodes=self.nodes, gpus=gpus, jobs=tuple(self._moved_jobs(step)),
             fabric=self.fabric, events=self.events,
-            reports=REPORTS if self._hostile else PLAIN_REPORTS, sources=sources, rights=(Who.USER, Who.OPERATOR),
+            reports=REPORTS if self.is_hostile else PLAIN_REPORTS, sources=sources, rights=(Who.USER, Who.OPERATOR),
         )  # fmt: skip
 
     def _moved_jobs(self, step: int) -> list[JobView]:
@@ -301,7 +301,9 @@ class BigCluster:
         return JobDetails(
             job_id=number, ranks=ranks if count else None, log_path=f"/home/ada/slurm-{number}.out",
             memory_parts_bytes={"activations": 31e9, "optimizer": 19e9, "weights": 9e9, "other": 3e9},
-            log=(*log, *(HOSTILE if self._hostile else ()), "RuntimeError: CUDA error" + self.odd("[bold]not[/bold]")),
+            log=(
+                *log, *(HOSTILE if self.is_hostile else ()), "RuntimeError: CUDA error" + self.odd("[bold]not[/bold]")
+            ),
             advice=("opsk  memory   fits: 62 of 79 GiB per GPU",
                     "opsk  speed    412 TFLOP/s/GPU, MFU 42 %" + self.odd("\x1b[1m[b]")),
         )  # fmt: skip
@@ -349,7 +351,7 @@ class BigFeed:
         return self.cluster.details(job_id)
 
     async def accuracy(self) -> Mapping[str, Any]:
-        return accuracy_document()
+        return accuracy_document() if self.cluster.is_hostile else accuracy_document(compared_jobs("grace"))
 
     async def report_text(self, path: str) -> str:
         return f"# Report {path}\n\nroot cause: [b]gpu_hardware[/b]\x1b[31m\n" + "\n".join(

@@ -15,12 +15,12 @@ from opsk.units import GIB
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def compared_jobs() -> ComparedJobs:
+def compared_jobs(last_user: str = "\x1b[31m") -> ComparedJobs:
     """Twelve jobs a day apart, each one percent slower than the one before, the last of a hostile user."""
     jobs = tuple(
         ComparedJob(
             job=str(4711 + number), submitted_at=NOON + timedelta(days=number),
-            user="ada" if number < 11 else "\x1b[31m", framework="megatron-lm", gpu="h100-sxm", 
+            user="ada" if number < 11 else last_user, framework="megatron-lm", gpu="h100-sxm", 
             reason="straggler at n3: 20% of the step" if number == 11 else "",
             time=Comparison(predicted=10.0, measured=10.0 * (1 + number / 100), low=9.0, high=11.0),
             memory=Comparison(predicted=60 * GIB, measured=58 * GIB) if number % 2 else None,

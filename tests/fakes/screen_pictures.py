@@ -9,11 +9,11 @@ from opsk_tui.text import UNICODE
 from tests.fakes.big_cluster import NOW_S, BigCluster, BigFeed
 from tests.fakes.noted_actions import NotedActions
 
-MORE = ("options", "confirm", "help")
+MORE = ("accuracy", "options", "confirm", "help")
 PICTURES = (*SCREENS, *MORE)
 _KEYS = {
     "cluster": "1 down right right", "jobs": "2 down down down", "job": "3", "fabric": "4 down", "failures": "5",
-    "reports": "6", "options": "5 enter", "confirm": "5 enter a", "help": "1 question_mark",
+    "reports": "6", "accuracy": "6 a", "options": "5 enter", "confirm": "5 enter a", "help": "1 question_mark",
 }  # fmt: skip
 
 

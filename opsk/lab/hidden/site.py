@@ -44,11 +44,14 @@ class HiddenSite:
         By cluster: what its NICs reach in a job of 64 nodes over what they reach in a small one [ratio].
     seed
         Of everything that is drawn.
+    misfit_log_sigma
+        What no parameter of the model explains: the standard deviation of ln.
     """
 
     efficiencies: Mapping[str, Efficiency]
     size_factors: Mapping[str, float]
     seed: int
+    misfit_log_sigma: float = MISFIT_LOG_SIGMA
 
     def efficiency(self, cluster: ClusterSpec, nodes: float) -> Efficiency:
         """Return what a job of so many nodes of a cluster runs with."""
@@ -66,10 +69,16 @@ class HiddenSite:
         efficiency = self.efficiency(cluster, plan.gpus / cluster.node.gpus)
         kind = Random(f"{self.seed}/{cluster.name}/{plan.software}/{model.name}")
         predicted = predict_one(model, plan, cluster, efficiency).time.step_s.expected
-        return float(predicted) * math.exp(kind.gauss(0.0, MISFIT_LOG_SIGMA))
+        return float(predicted) * math.exp(kind.gauss(0.0, self.misfit_log_sigma))
 
 
-def draw_site(seed: int, clusters: Sequence[ClusterSpec], *, base: Efficiency = DEFAULT) -> HiddenSite:
+def draw_site(
+    seed: int,
+    clusters: Sequence[ClusterSpec],
+    *,
+    base: Efficiency = DEFAULT,
+    misfit_log_sigma: float = MISFIT_LOG_SIGMA,
+) -> HiddenSite:
     """Draw a site with these partitions; each factor is uniform between `LOW` and `HIGH`."""
     random = Random(f"site/{seed}")
     software = {family: _scale(random, base.software.get(family, SoftwareEfficiency())) for family in Software}
@@ -83,6 +92,7 @@ def draw_site(seed: int, clusters: Sequence[ClusterSpec], *, base: Efficiency = 
         efficiencies=efficiencies,
         size_factors={cluster.name: random.uniform(LOW, HIGH) for cluster in clusters},
         seed=seed,
+        misfit_log_sigma=misfit_log_sigma,
     )
 
 
