@@ -133,12 +133,13 @@ class BareMachine:
     def run_and_list_processes(
         self, command: str, timeout_s: float
     ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-        """Run a command; return it, and the names of the processes that still run when it has ended."""
+        """Run a command; return it, and the names of the processes that still run 5 s after its end."""
         mark = "processes after the command:"
-        done = self.run(f"{command}\nended=$?\necho '{mark}'\n{_LIST_PROCESSES}\nexit $ended", timeout_s)
-        output, _, listing = done.stdout.rpartition(f"{mark}\n")
-        done.stdout = output
-        return done, list(_running(listing))
+        # What the command has told to end may take a moment on a busy machine.
+        listing = f"sleep 5\necho '{mark}'\n{_LIST_PROCESSES}"
+        done = self.run(f"{command}\nended=$?\n{listing}\nexit $ended", timeout_s)
+        done.stdout, _, listed = done.stdout.rpartition(f"{mark}\n")
+        return done, list(_running(listed))
 
     @property
     def _archives(self) -> Path:
