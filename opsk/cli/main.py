@@ -61,19 +61,42 @@ class LazyCommands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command; ``None`` when there is none of this name."""
-        if cmd_name in CORE_COMMANDS:
-            module, _, attribute = CORE_COMMANDS[cmd_name].partition(":")
-            command = getattr(import_module(module), attribute)
-        else:
-            from importlib.metadata import entry_points
-
-            entries = entry_points(group="opsk.commands", name=cmd_name)
-            if not entries:
-                return None
-            command = next(iter(entries)).load()
+        target = _find_target(cmd_name)
+        if target is None:
+            return None
+        module, _, attribute = target.partition(":")
+        command = getattr(import_module(module), attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"entry point opsk.commands:{cmd_name} is no click command")
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands, each with the first sentence of its help, which is read and not imported."""
+        from opsk.cli.summaries import summarize  # needs ast, which no command does
+
+        names = self.list_commands(ctx)
+        limit = formatter.width - 6 - max(map(len, names))
+        rows: list[tuple[str, str]] = []
+        for name in names:
+            target = _find_target(name)
+            summary = summarize(target, limit) if target else None
+            if summary is None:
+                command = self.get_command(ctx, name)
+                if command is None or command.hidden:
+                    continue
+                summary = command.get_short_help_str(limit)
+            rows.append((name, summary))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _find_target(name: str) -> str | None:
+    """Return ``module:object`` of a command; ``None`` when there is none of this name."""
+    if name in CORE_COMMANDS:
+        return CORE_COMMANDS[name]
+    from importlib.metadata import entry_points
+
+    return next((entry.value for entry in entry_points(group="opsk.commands", name=name)), None)
 
 
 @click.group(
