@@ -49,6 +49,7 @@ HB_CHANNELS, PCIE_CHANNELS = 24.0, 4.0
 NO_LINK_BYTES_PER_S = 1.0
 """Rate of a missing link: so slow that no plan that needs it is chosen, and still a finite number."""
 USUAL_SHARES: Mapping[str, Mapping[str, float]] = {
+    "pascal": {"16-bit": 0.80},
     "volta": {"16-bit": 0.72},
     "turing": {"16-bit": 0.45},
     "ampere": {"16-bit": 0.80},
@@ -61,8 +62,8 @@ USUAL_SHARES: Mapping[str, Mapping[str, float]] = {
     "cdna3": {"16-bit": 0.54, "fp8": 0.49},
     "cdna4": {"16-bit": 0.57, "fp8": 0.49, "fp4": 0.46},
 }
-"""Sustained shares of the usual GPU of each generation, as the catalogue has them: V100, T4, A100 SXM, L40S, H100 SXM,
-B200, B300, RTX PRO 6000, MI250X, MI300X, MI355X. A generation's fractions are mostly fitted to these GPUs."""
+"""Sustained shares of the usual GPU of each generation, as the catalogue has them: P100, V100, T4, A100 SXM, L40S, H100
+SXM, B200, B300, RTX PRO 6000, MI250X, MI300X, MI355X. A generation's fractions are mostly fitted to these GPUs."""
 _IS_FP8 = np.array([precision.peak_format == "fp8" for precision in PRECISIONS])
 _IS_FP4 = np.array([precision.peak_format == "fp4" for precision in PRECISIONS])
 _FORMATS = tuple(precision.peak_format for precision in PRECISIONS)

@@ -357,6 +357,7 @@ PRIORS: Mapping[str, Prior] = MappingProxyType(
         "gpu.cdna4.matmul_fraction": _fraction(0.57, 0.19, PRODUCTS),
         "gpu.turing.matmul_fraction": _fraction(0.45, 0.15, PRODUCTS),
         "gpu.volta.matmul_fraction": _fraction(0.72, 0.30, PRODUCTS),
+        "gpu.pascal.matmul_fraction": _fraction(0.80, 0.40, PRODUCTS),
         "gpu.fp8_fraction": _fraction(0.60, 0.25, PRODUCTS),
         "gpu.ada.fp8_fraction": _fraction(0.54, 0.20, PRODUCTS),
         "gpu.hopper.fp8_fraction": _fraction(0.66, 0.24, PRODUCTS),

@@ -41,7 +41,7 @@ _MONTHS = {
 """Approximate month in which most published training on a chip generation ran."""
 _RECENT = "2025-10"
 _MIDDLE_OF_YEAR = "07"
-_NO_FUSED_ATTENTION = ("volta", "turing", "cdna1")
+_NO_FUSED_ATTENTION = ("pascal", "volta", "turing", "cdna1")
 """Chip generations for which FlashAttention-2 and cuDNN's fused attention do not exist."""
 _FUSED_LAYERS = ("liger", "fused", "thunder", "te")
 _BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}
