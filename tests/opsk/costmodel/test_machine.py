@@ -30,8 +30,8 @@ from tests.fakes.training_runs import A100, a100_cluster
 
 USUAL = {
     "pascal": "p100-sxm2-16gb", "volta": "v100-sxm2-16gb", "turing": "t4", "ampere": "a100-sxm-80gb", "ada": "l40s",
-    "hopper": "h100-sxm", "blackwell": "b200-sxm", "blackwell-ultra": "b300-sxm", "blackwell-rtx": "rtx-pro-6000", "cdna2": "mi250x-gcd",
-    "cdna3": "mi300x", "cdna4": "mi355x",
+    "hopper": "h100-sxm", "blackwell": "b200-sxm", "blackwell-ultra": "b300-sxm", "blackwell-rtx": "rtx-pro-6000",
+    "cdna2": "mi250x-gcd", "cdna3": "mi300x", "cdna4": "mi355x",
 }  # fmt: skip
 
 
