@@ -58,10 +58,10 @@ fix: $(VENV)/.ready  ## let ruff format and repair what it can
 # wait for daemons more than they work, so they run side by side. Each part is shown at its end, with its slowest tests.
 # TESTS="tests/opsk/lab" runs these in place of all.
 PYTEST = $(BIN)/python -m pytest -q --durations=25 --durations-min=1.0
-# The longest begin first. Twice as many as there are processors keep them busy; more only wait for each other, until
-# what a test starts is not ready in time.
-WAITING = part-bookworm part-bare part-soak part-exporters part-failures part-installed part-unstable part-trixie part-lab part-rest part-deploy
-AT_ONCE := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
+# The longest begin first, so that no long one is left for the end. With two and a half a processor both are busy, since
+# each waits a third of its time; with more, what a test starts is not ready in time.
+WAITING = part-unstable part-installed part-bookworm part-rest part-trixie part-failures part-bare part-deploy part-lab part-exporters part-soak
+AT_ONCE := $(shell echo $$((5 * $$(nproc 2>/dev/null || echo 2) / 2)))
 part-core: SELECTED = -n logical --maxprocesses=16 --dist worksteal tests/opsk tests/jobcheck
 part-rest: SELECTED = $(addprefix --ignore=tests/,integration soak bare_root opsk jobcheck deploy packaging)
 part-deploy: SELECTED = tests/deploy tests/packaging
