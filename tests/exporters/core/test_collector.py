@@ -152,7 +152,7 @@ def test_a_hung_collector_gets_no_second_run_until_it_returns() -> None:
     for _ in range(5):
         shown = values(source.scrape())
     assert hanging.runs == 1
-    assert threading.active_count() == threads_before
+    assert threading.active_count() <= threads_before  # threads of other tests may end meanwhile
     # One hang is one missed deadline, however many scrapes saw it.
     assert shown["opsk_collector_failures_total", "hanging", "deadline"] == 1
     assert shown["opsk_steady_runs_total",] == 5
