@@ -11,7 +11,7 @@ import pytest
 
 from opsk.workload.workload import Workload
 from opsk_jobcheck.cli import read_regular, read_with_files
-from opsk_jobcheck.scripts.frameworks.python.source import MAX_CHARS, read_python
+from opsk_jobcheck.scripts.frameworks.python.statements import MAX_CHARS, read_python
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.request import SlurmRequest
 

@@ -17,15 +17,9 @@ from opsk.frameworks.settings.usual_settings import CONFIGS, OTHER_PARTS
 from opsk.hardware.catalog import gpu as catalog_gpu
 from opsk.hardware.catalog import resolve_gpu
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar, Text, literal
-from opsk_jobcheck.scripts.frameworks.python.source import (
-    HAS_BF16,
-    Call,
-    PythonSource,
-    Value,
-    join_sources,
-    list_parts,
-    read_python,
-)
+from opsk_jobcheck.scripts.frameworks.python.parts import list_parts
+from opsk_jobcheck.scripts.frameworks.python.source import HAS_BF16, Call, PythonSource, Value, join_sources
+from opsk_jobcheck.scripts.frameworks.python.statements import read_python
 from opsk_jobcheck.scripts.launchers.programs import (
     Program,
     parse_assignments,

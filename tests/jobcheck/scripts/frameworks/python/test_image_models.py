@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsk_jobcheck.scripts.frameworks.python.image_models import find_image_side, list_image_models
-from opsk_jobcheck.scripts.frameworks.python.source import read_python
+from opsk_jobcheck.scripts.frameworks.python.statements import read_python
 
 
 @pytest.mark.parametrize(
