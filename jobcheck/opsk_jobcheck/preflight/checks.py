@@ -20,6 +20,7 @@ from opsk_jobcheck.preflight.network import (
 from opsk_jobcheck.preflight.partition import check_nodes_of_partition, check_time_of_partition
 from opsk_jobcheck.preflight.precision import check_attention, check_format
 from opsk_jobcheck.preflight.processes import check_master, check_nodes, check_processes, check_ranks
+from opsk_jobcheck.preflight.striping import check_stripes
 
 Check = Callable[[JobFacts], PreflightFinding | None]
 
@@ -40,6 +41,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("channels", check_channels),
     ("blocking-launches", check_blocking_launches),
     ("container-image", check_image),
+    ("striping", check_stripes),
     ("cpus", check_cpus),
     ("host-memory", check_host_memory),
     ("time-limit", check_time_limit),

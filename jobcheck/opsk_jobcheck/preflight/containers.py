@@ -1,7 +1,8 @@
 """Checks where the nodes of a job get their container image from.
 
 Source: pyxis, argument ``--container-image`` ([USER@][REGISTRY#]IMAGE[:TAG], or a path that begins with / or .); enroot
-imports an image on every node that has not cached its layers, and converts it to a squashfs file there.
+imports an image on every node that has not cached its layers, and converts it to a squashfs file there. Without the #
+enroot takes the first part for a registry only where its credentials name it (src/docker.sh, ``docker::import``).
 """
 
 from __future__ import annotations
@@ -22,10 +23,17 @@ def check_image(facts: JobFacts) -> PreflightFinding | None:
         f"{entry.text}: each of {facts.nodes} nodes imports the image from a registry and converts it, "
         f"while {facts.gpus or 'all'} GPUs wait"
     )
-    source = str(entry.value).removeprefix("docker://")
+    source = separate_registry(str(entry.value).removeprefix("docker://"))
     return report(entry, what, f"enroot import -o image.sqsh docker://{source} once, and give the path of that file")
 
 
 def is_in_registry(image: str) -> bool:
     """Return whether an image is named as in a registry, and not as a file."""
     return bool(image) and not image.startswith(("/", ".", "~", "dockerd://", "podman://")) and ".sqsh" not in image
+
+
+def separate_registry(image: str) -> str:
+    """Return an image with # after its registry, as enroot needs it: nvcr.io/nvidia/nemo:25.07 → nvcr.io#nvidia/nemo:25.07."""
+    first, _, rest = image.partition("/")
+    is_registry = "#" not in image and rest and ("." in first or ":" in first)
+    return f"{first}#{rest}" if is_registry else image

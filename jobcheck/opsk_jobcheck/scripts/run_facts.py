@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from opsk.workload.workload import Evidence
 from opsk_jobcheck.scripts.bash.scope import ALL_EXPORTED, EXPORTED
 from opsk_jobcheck.scripts.bash.values import Invocation, Run, Scalar, Text, Variable
+from opsk_jobcheck.scripts.checkpoint_stripes import find_stripes
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.python.source import PythonSource
 from opsk_jobcheck.scripts.launchers.programs import names_of, program_of
@@ -46,6 +47,8 @@ TIME_LIMIT, LOADS_WHOLE = "slurm.time_limit_s", "run.loads_whole_model"
 """The limit, and that each process loads the whole model into host memory first."""
 CONTAINER_IMAGE = "run.container_image"
 """The image that ``srun`` gives to pyxis."""
+STRIPES = "checkpoint.stripes"
+"""Storage targets of Lustre over which each file of a checkpoint is spread; -1 for all."""
 ENVIRONMENT = "environment."
 """Prefix of the names of variables."""
 MAX_DIGITS = 10
@@ -135,6 +138,9 @@ def read_run_facts(start: Start) -> Iterator[Evidence]:
     yield from _read_attention(start)
     yield from _read_environment(start)
     yield from _read_container(start)
+    stripes = find_stripes(start.framework, start.arguments, start.run)
+    if stripes is not None:
+        yield start.cite(STRIPES, stripes.count, stripes.line, stripes.text)
 
 
 def add_time_limit(

@@ -320,3 +320,51 @@ def test_a_chain_of_eight_takes_a_quarter_longer_than_a_ring() -> None:
     (finding,) = advise(script(command, *EIGHT, before="export NCCL_ALGO=Tree\n"), DDP).preflight
     assert "6 of 8 GPUs send the array twice" in finding.what
     assert "24% longer" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("image", "imported"),
+    [
+        ("nvcr.io/nvidia/nemo:25.07", "docker://nvcr.io#nvidia/nemo:25.07"),
+        ("localhost:5000/team/train", "docker://localhost:5000#team/train"),
+        ("nvcr.io#nvidia/nemo:25.07", "docker://nvcr.io#nvidia/nemo:25.07"),
+        ("docker://pytorch/pytorch:2.9.0", "docker://pytorch/pytorch:2.9.0"),
+    ],
+)
+def test_the_command_that_imports_an_image_names_its_registry_as_enroot_needs_it(image: str, imported: str) -> None:
+    # enroot's src/docker.sh: docker://[USER@][REGISTRY#]IMAGE[:TAG]
+    command = (
+        f"srun --container-image={image} torchrun --nnodes 8 --nproc_per_node 8 --rdzv_endpoint node0:29500 train.py"
+    )
+    (finding,) = advise(script(command, "--nodes=8", "--gpus-per-node=8"), DDP).preflight
+    assert imported in finding.advice.split()
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "expected"),
+    [
+        ("lfs setstripe -c -1 -S 4M /lustre/$USER/ckpt", "", ["striping"]),
+        ("lfs setstripe --stripe-count=64 /lustre/$USER/ckpt/run1/", "", ["striping"]),
+        ("lfs setstripe -c16 /lustre/$USER", "", ["striping"]),
+        ("lfs setstripe -c 8 /lustre/$USER/ckpt", "", []),  # 4 to 8 for a large file of one client: Lustre's wiki
+        ("lfs setstripe -c 0 /lustre/$USER/ckpt", "", []),  # the file system's default: lfs-setstripe(1)
+        ("lfs setstripe -c -1 /lustre/$USER/data", "", []),
+        ("lfs setstripe -c -1 /lustre/$USER/ck", "", []),
+        ("lfs setstripe -c -1 /lustre/someone/ckpt", "", []),
+        ("lfs setstripe -E 1G -c 1 -E -1 -c -1 /lustre/$USER/ckpt", "", []),
+        ("lfs setstripe -c -1 /lustre/$USER/ckpt\nlfs setstripe -c 1 /lustre/$USER/ckpt", "", []),
+        ("if test -d x; then lfs setstripe -c -1 /lustre/$USER/ckpt; fi", "", []),
+        ("lfs setstripe -c -1 /lustre/$USER/ckpt", "--ckpt-format torch", []),
+        ("lfs setstripe -c -1 /lustre/$USER/ckpt", "--ckpt-format torch_dist", ["striping"]),
+    ],
+)
+def test_a_checkpoint_of_many_ranks_is_not_spread_over_all_storage_targets(
+    before: str, options: str, expected: list[str]
+) -> None:
+    text = megatron_script(f"--save /lustre/$USER/ckpt/run1 {options}", nodes=8)
+    assert checks(text.replace("srun", f"{before}\nsrun")) == expected
+
+
+def test_the_stripes_of_few_ranks_are_their_own_affair() -> None:
+    text = megatron_script("--save /lustre/ckpt", nodes=4)
+    assert checks(text.replace("srun", "lfs setstripe -c -1 /lustre/ckpt\nsrun")) == []
