@@ -233,7 +233,8 @@ def _states(filling: Filling) -> tuple[States, str] | None:
     if filling.get("plan.precision") is Precision.FP32:
         return States.AUTOCAST, "all is in fp32"
     if filling.options.get("optimizer.main_grads") in ("bf16", "fp16"):
-        return States.MIXED_16BIT_GRADIENTS, "gradients are kept in 16 bits (--main-grads-dtype)"
+        source = "grad_reduce_in_fp32 is off" if framework == MEGATRON_BRIDGE else "--main-grads-dtype"
+        return States.MIXED_16BIT_GRADIENTS, f"gradients are kept in 16 bits ({source})"
     if framework == MEGATRON_DEEPSPEED:
         return States.MIXED_16BIT_GRADIENTS, "DeepSpeed's engine keeps 16-bit gradients"
     if framework and framework not in _SOFTWARE and filling.options.get(ENGINE) != MEGATRON_ENGINE:

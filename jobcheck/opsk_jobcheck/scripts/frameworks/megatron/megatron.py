@@ -14,6 +14,7 @@ from itertools import takewhile
 from types import MappingProxyType
 
 from opsk.frameworks.checkpoints import FORMAT, LOADED
+from opsk.frameworks.settings.bridge_recipes import performance_precision
 from opsk.frameworks.settings.megatron_flags import (
     BOOLEAN_OVERRIDES,
     BRIDGE_PRECISIONS,
@@ -35,6 +36,7 @@ from opsk.frameworks.settings.megatron_flags import (
     VALUES,
     WORDS,
 )
+from opsk.workload.plan import Sharding
 from opsk.workload.workload import Problem
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.megatron.layout import read_layout
@@ -74,6 +76,7 @@ _BRIDGE_OVERRIDES = frozenset(OVERRIDES) - {
     "model.vocab_size",
 }
 _BRIDGE_PROGRAM = re.compile(r"(^|/)run_recipe\.py$|Megatron-Bridge/.*\.py$", re.IGNORECASE)
+_PERFORMANCE_PROGRAM = re.compile(r"(^|/)scripts/performance/run_script\.py$")
 _RECIPE = re.compile(r"([a-z0-9_.]+?)_(?:pretrain|finetune|sft|peft)(?:_\w+)?_config", re.IGNORECASE)
 _PARTIAL = re.compile(r"(^|_)(peft|lora|dora)(_|$)", re.IGNORECASE)
 RECIPE_FIELDS = (
@@ -91,6 +94,8 @@ RECIPE_FIELDS = (
     *("plan.micro_batch", "plan.global_batch", "plan.sharding", "plan.recompute", "plan.precision"),
 )
 """What a recipe decides where the command line does not."""
+MAIN_GRADIENTS = "optimizer.main_grads"
+"""The option that names the format in which gradients are kept."""
 COMMAND, ALL_READ = "command", "all read"
 """The option that marks all flags of the command as known: any other flag is not given."""
 MIN_MEGATRON_FLAGS = 3
@@ -131,7 +136,7 @@ def read_memory(match: Match, findings: Findings) -> None:
             _set_option(findings, option, name, argument)
     if "--grad-reduce-in-bf16" in flags and flags["--grad-reduce-in-bf16"].certain:
         # the gradients' buffer has the format in which they are reduced, whatever --main-grads-dtype is
-        findings.options["optimizer.main_grads"] = "bf16"
+        findings.options[MAIN_GRADIENTS] = "bf16"
     for name, (option, on, off) in BRIDGE_SWITCHES.items():
         if (argument := overrides.get(name)) is not None and (argument.value.known or "").lower() in ("true", "false"):
             findings.options[option] = on if (argument.value.known or "").lower() == "true" else off
@@ -253,10 +258,28 @@ def _state_recipe(match: Match, reading: Reading) -> None:
     recipe = flag.value.known if flag else None
     if recipe and (named := _RECIPE.fullmatch(recipe)) and reading.findings.get("model.layers") is None:
         reading.model_name = named[1]
+    if not _sets_precision(match.invocation):
+        _state_performance_recipe(match, recipe or "", reading.findings)
     if (recipe and _PARTIAL.search(recipe)) or "--peft-scheme" in match.arguments.flags:
         reading.findings.options["trainable"] = f"unknown: {(recipe or 'the recipe')[:60]} may train adapters only"
     why = f"the recipe {recipe[:60]} decides it, in Python" if recipe else "a recipe in Python decides it"
     mark_all_unknown(reading.findings, RECIPE_FIELDS, why, match.invocation.line)
+
+
+def _state_performance_recipe(match: Match, recipe: str, findings: Findings) -> None:
+    """State the formats of a performance recipe, by its name or by the launcher of these."""
+    precision = performance_precision(recipe)
+    if precision is not None and "plan.precision" not in findings.values:
+        findings.state("plan.precision", precision, match.invocation.line, recipe)
+    program = program_of(match.invocation)
+    is_launcher = program is not None and _PERFORMANCE_PROGRAM.search(program.name) is not None
+    if precision is not None or (is_launcher and "--use-recipes" not in match.arguments.flags):
+        findings.options.setdefault(MAIN_GRADIENTS, "bf16")
+
+
+def _sets_precision(invocation: Invocation) -> bool:
+    """Return whether the command line replaces the formats of a recipe; those of ``mixed_precision`` reduce in fp32."""
+    return any((word.known or "").startswith("mixed_precision=") for word in invocation.words)
 
 
 def _is_all_read(arguments: Arguments) -> bool:
@@ -320,10 +343,15 @@ def _state_override(argument: Argument, findings: Findings) -> None:
     if argument.flag in OPTION_OVERRIDES and (known := argument.value.known) not in (None, "null", "None"):
         findings.options[OPTION_OVERRIDES[argument.flag]] = known.lower()[:80]
     if argument.flag in OVERRIDES:
-        if argument.value.known not in ("null", "None"):
+        if argument.value.known in ("null", "None"):
+            if OVERRIDES[argument.flag] == "model.experts":
+                findings.state("model.experts", 0, argument.line, shown)
+        else:
             findings.state_number(OVERRIDES[argument.flag], argument.value, argument.line, shown)
     elif argument.flag in BOOLEAN_OVERRIDES and (known := (argument.value.known or "").lower()) in ("true", "false"):
         findings.state(BOOLEAN_OVERRIDES[argument.flag], known == "true", argument.line, shown)
+    elif argument.flag == "ddp.use_distributed_optimizer" and (argument.value.known or "").lower() == "true":
+        findings.state("plan.sharding", Sharding.ZERO1, argument.line, shown)
     elif argument.flag == "model.recompute_granularity" and argument.value.known in ("full", "selective"):
         findings.state("plan.recompute", argument.value.known, argument.line, shown)
 

@@ -323,6 +323,43 @@ def test_megatron_bridge_is_read_from_its_overrides() -> None:
     assert plan.recompute is Recompute.FULL
 
 
+RECIPE = "scripts/training/run_recipe.py --recipe"
+BENCHMARK = "python /opt/Megatron-Bridge/scripts/performance/run_script.py -m llama -mr llama3_70b"
+
+
+@pytest.mark.parametrize(
+    ("command", "gradients", "precision"),
+    [
+        (f"{RECIPE} llama3_70b_pretrain_64gpu_h100_bf16_config", "bf16", Precision.BF16),
+        (f"{RECIPE} deepseek_v3_pretrain_256gpu_gb300_fp8mx_config", "bf16", Precision.MXFP8),
+        (f"{RECIPE} qwen3_30b_a3b_pretrain_32gpu_h100_bf16_dev_config", "bf16", Precision.BF16),
+        (f"{RECIPE} llama3_70b_pretrain_64gpu_h100_bf16_config ddp.grad_reduce_in_fp32=true", "fp32", Precision.BF16),
+        (f"{RECIPE} llama3_70b_pretrain_64gpu_h100_bf16_config mixed_precision=bf16_mixed", None, Precision.BF16),
+        (f"{RECIPE} llama3_70b_pretrain_32gpu_h100_bf16_config", None, None),  # the library's
+        (f"{RECIPE} llama3_8b_pretrain_64gpu_h100_bf16_128k_config", None, None),  # the library's
+        (f"{RECIPE} llama3_8b_pretrain_2gpu_h100_fp8cs_config", None, None),  # the library's
+        (f"{RECIPE} qwen25_14b_pretrain_4gpu_h100_bf16_config", None, None),
+        (f"{RECIPE} llama3_70b_pretrain_config", None, None),
+        (f"{BENCHMARK} -g h100 -c bf16 -ng 64", "bf16", None),
+        (f"{BENCHMARK} --use_recipes -ng 64", None, None),
+    ],
+)
+def test_performance_recipes_of_bridge_keep_gradients_in_16_bits(
+    command: str, gradients: str | None, precision: Precision | None
+) -> None:
+    # perf_recipes/_common.py of Megatron-Bridge: grad_reduce_in_fp32 = False; names as of August 2026
+    workload = read(f"srun {command} model.tensor_model_parallel_size=4 train.micro_batch_size=1\n")
+    assert dict(workload.options).get("optimizer.main_grads") == gradients
+    assert workload.plan.precision == precision
+
+
+def test_bridge_overrides_shard_the_optimizer_and_leave_out_experts() -> None:
+    workload = read(
+        f"srun {RECIPE} x model.num_moe_experts=null model.num_layers=8 ddp.use_distributed_optimizer=true\n"
+    )
+    assert (workload.model.experts, workload.plan.sharding) == (0, Sharding.ZERO1)
+
+
 def test_a_bridge_override_that_cannot_be_told_has_a_reason() -> None:
     workload = read("torchrun r.py model.tensor_model_parallel_size=$TP train.micro_batch_size=1\n")
     assert workload.plan.tp is None
