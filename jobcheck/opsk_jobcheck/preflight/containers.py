@@ -33,7 +33,7 @@ def is_in_registry(image: str) -> bool:
 
 
 def separate_registry(image: str) -> str:
-    """Return an image with # after its registry, as enroot needs it: nvcr.io/nvidia/nemo:25.07 → nvcr.io#nvidia/nemo:25.07."""
+    """Return an image with # after its registry, as enroot needs it: ``nvcr.io#nvidia/nemo``."""
     first, _, rest = image.partition("/")
     is_registry = "#" not in image and rest and ("." in first or ":" in first)
     return f"{first}#{rest}" if is_registry else image

@@ -16,7 +16,7 @@ from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments
 ALL_TARGETS = -1
 """The stripe count that stands for all storage targets."""
 _FOLDERS: Mapping[str, str] = {"megatron": "--save", "torchtitan": "--checkpoint.folder"}
-"""Where the frameworks whose ranks each write their own files save checkpoints, by the start of the framework's name."""
+"""Where frameworks save checkpoints whose ranks each write files of their own, by the start of the framework's name."""
 _FORMAT, _ONE_FILE_A_STAGE = "--ckpt-format", "torch"
 """Megatron's old format: the first replica alone writes, one file for each rank of tensor and pipeline parallelism."""
 _COUNT_FLAGS = ("-c", "--stripe-count", "--count")
@@ -40,14 +40,14 @@ def find_stripes(framework: str, arguments: Arguments, run: Run) -> Stripes | No
     folder = _find_folder(framework, arguments)
     if folder is None:
         return None
-    found = None
+    stripes = None
     for command in run.invocations:
         words = names_of(command)
         if words[:2] != ("lfs", "setstripe") or not command.certain or not _holds(command.words[-1], folder):
             continue
         count = _parse_count(command)
-        found = Stripes(count=count, line=command.line) if count is not None else None
-    return found
+        stripes = Stripes(count=count, line=command.line) if count is not None else None
+    return stripes
 
 
 def _find_folder(framework: str, arguments: Arguments) -> Text | None:

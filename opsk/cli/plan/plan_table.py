@@ -75,27 +75,30 @@ def add_row(table: Table, *cells: str | Text) -> None:
 def render_choices(shown: Mapping[str, Any], width: int) -> Iterator[RenderableType]:
     """Yield the table of plans, a line on each, and what all lines mean."""
     choices = shown["choices"]
-    yield _build_plan_table(choices, shown["capacity_bytes"], width)
+    yield _build_plan_table(choices, shown, width)
     if not shown["best_fitting"]:
         yield Text("\nNone of them surely fits: each may run out of memory.", style="yellow")
     yield Text()
     for number, choice in enumerate(choices, start=1):
         if remarks := format_remarks(choice):
             yield Text(escape(f"{number} {remarks}"))
+    if missing := _list_missing(shown):
+        yield Text(escape(f"* {shown['framework']} has no option for: {'; '.join(missing)}"), style="yellow")
     words = _EXPLANATION
     if shown.get("releases"):
         words += f" Searched: plans of {', '.join(shown['releases'].values())}; --framework any is for theory."
     yield Text(escape(words), style="dim")
 
 
-def _build_plan_table(plans: Sequence[Mapping[str, Any]], capacity_bytes: float, width: int) -> Table:
+def _build_plan_table(plans: Sequence[Mapping[str, Any]], shown: Mapping[str, Any], width: int) -> Table:
     """Return the table of plans; GPUs and batch are columns where they differ."""
+    requested = f"{shown['framework']}*" if _list_missing(shown) else "-"
     several = {name: len({plan["plan"][name] for plan in plans}) > 1 for name in ("gpus", "global_batch")}
     columns = {
         "": True,
         "GPUs": several["gpus"],
         "batch": several["global_batch"],
-        **dict.fromkeys(("step", "MFU", f"GiB of {as_gib(capacity_bytes):.1f}", "fits"), True),
+        **dict.fromkeys(("step", "MFU", f"GiB of {as_gib(shown['capacity_bytes']):.1f}", "fits"), True),
         "J/token": width >= _NARROW,
         "runs": width >= _NARROWER,
         "plan": True,
@@ -103,13 +106,19 @@ def _build_plan_table(plans: Sequence[Mapping[str, Any]], capacity_bytes: float,
     }
     table = build_table(*(name for name, is_shown in columns.items() if is_shown))
     for number, plan in enumerate(plans, start=1):
-        cells = zip(columns.values(), (str(number), *_format_cells(plan)), strict=True)
+        cells = zip(columns.values(), (str(number), *_format_cells(plan, requested)), strict=True)
         add_row(table, *(cell for is_shown, cell in cells if is_shown))
     return table
 
 
-def _format_cells(plan: Mapping[str, Any]) -> tuple[str | Text, ...]:
-    """Return the cells of a plan."""
+def _list_missing(shown: Mapping[str, Any]) -> Sequence[str]:
+    """Return the features of the model for which the one framework of a request has no option."""
+    settings = shown.get("settings") or {}
+    return settings.get("missing", ()) if settings.get("framework") == shown["framework"] else ()
+
+
+def _format_cells(plan: Mapping[str, Any], requested: str) -> tuple[str | Text, ...]:
+    """Return the cells of a plan; ``requested`` is the framework where none has options for all of the model."""
     mark, style = _MARKS[plan["verdict"]]
     memory = plan["memory"]
     return (
@@ -122,7 +131,7 @@ def _format_cells(plan: Mapping[str, Any]) -> tuple[str | Text, ...]:
         f"{plan['energy']['j_per_token']['expected']:.3g}",
         f"{plan['runs']}+{plan['runs_elsewhere']}",
         format_plan(plan["plan"]),
-        ", ".join(plan["frameworks"]) or "-",
+        ", ".join(plan["frameworks"]) or requested,
     )
 
 
@@ -155,7 +164,7 @@ def _list_details(choice: Mapping[str, Any]) -> Iterator[str]:
     if variants["count"]:
         axes = ", ".join(_format_values(axis, sizes) for axis, sizes in variants["values"].items())
         count = "a variant" if variants["count"] == 1 else f"{variants['count']} variants"
-        yield f"{count} within {LIKE_WITHIN:.0%}: {axes}"
+        yield f"{count} within {LIKE_WITHIN:.0%}{f': {axes}' if axes else ' with other end stages'}"
     framework = next(iter(choice["frameworks"]), "")
     for feature in choice["features"]:
         if feature["framework"] == framework and feature["standing"] != "usual":

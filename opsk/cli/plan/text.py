@@ -229,7 +229,7 @@ def _render_refused(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
     risk = _find_risk(shown)
     if not shown["refused"] and risk is None:
         return
-    yield Text("\nFaster, but likely out of memory" if shown["best"] else "\nNearest to fitting", style="bold")
+    yield Text("\nFaster, but may run out of memory" if shown["best"] else "\nNearest to fitting", style="bold")
     if risk is not None:
         chance = format_share(risk["memory"]["fit_probability"])
         step = format_duration(risk["time"]["step_s"]["expected"])

@@ -24,7 +24,7 @@ from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.result import Candidate, SearchResult
 from opsk.planning.search.search import search_space
 from opsk.planning.search.space import Space, build_space
-from opsk.workload.plan import Plan, Schedule, Sharding
+from opsk.workload.plan import Plan, Schedule, Sharding, Software
 
 SIMPLER_WITHIN = 0.03
 """A simpler plan that loses no more than this of the expected speed is worth its simplicity."""
@@ -34,6 +34,8 @@ LIKE_WITHIN = 0.01
 """Plans of one kind within this of each other's expected speed are variants of one plan."""
 MAX_VARIANTS = 30_000
 """Plans that are evaluated at most to count the variants of one: a few hundredths of a second."""
+TRY_FROM = 0.5
+"""A plan that is likelier to run out of memory than to fit is not the first while another one fits."""
 DEEP_PIPELINE = 32
 """Stages beyond which few pipelines run: two of 27 published ones in ``docs/recipes.md`` have more (35 and 64)."""
 _OF_STATES = (Sharding.NONE, Sharding.ZERO1)
@@ -133,8 +135,9 @@ class _Selection:
 
     def select_first(self) -> Candidate:
         """Return the plan to take: on measured ground where any is, of nearly equal ones the simplest."""
-        measured = [candidate for candidate in self.pool if self.find_evidence(candidate).is_measured]
-        return self._select_simplest(measured or self.pool)
+        fitting = [candidate for candidate in self.pool if candidate.fit_probability >= TRY_FROM] or self.pool
+        measured = [candidate for candidate in fitting if self.find_evidence(candidate).is_measured]
+        return self._select_simplest(measured or fitting)
 
     def assign_roles(self, take: Candidate) -> dict[Candidate, list[Role]]:
         """Return the plans that are the best in some respect, with these roles; a twin of one is not added."""
@@ -173,13 +176,20 @@ class _Selection:
         return find_evidence(case.model, candidate.plan, case.cluster)
 
     def _select_simplest(self, candidates: Sequence[Candidate]) -> Candidate:
-        """Return the plan with the fewest features of those nearly as fast as the first; one that fits, if any."""
+        """Return the plan with the fewest features of those nearly as fast as the first; one that fits, if any.
+
+        Of equally simple ones it is that of whose kind the most runs were measured.
+        """
         limit_s = candidates[0].likely_s * (1.0 + SIMPLER_WITHIN)
         near = [candidate for candidate in candidates if candidate.likely_s <= limit_s]
-        return min(
-            near,
-            key=lambda one: (one.fit_probability < FITS_FROM, self._count_features(one), one.likely_key),
-        )
+        return min(near, key=self._rank_by_simplicity)
+
+    def _rank_by_simplicity(self, candidate: Candidate) -> tuple[object, ...]:
+        """Return what puts the simplest plan first."""
+        evidence = self.find_evidence(candidate)
+        is_risky = candidate.fit_probability < FITS_FROM
+        runs = (-evidence.runs, -evidence.runs_elsewhere)
+        return (is_risky, self._count_features(candidate), *runs, candidate.likely_key)
 
     def _count_features(self, candidate: Candidate) -> int:
         """Return how many features a plan needs on its cluster."""
@@ -212,7 +222,10 @@ def hold_in_domains(space: Space) -> Space:
 
 
 def count_features(plan: Plan, hb_domain_gpus: int) -> int:
-    """Return how many features a plan needs: one for each axis, two for each that few runs use."""
+    """Return how many features a plan needs: one for each axis, two for each that few runs use.
+
+    Few runs of Megatron share weights: 2 of the 26 in ``docs/recipes.md``, on GB300 and MI325X.
+    """
     axes = sum(size > 1 for size in (plan.tp, plan.pp, plan.ep, plan.vpp))
     odd_batch = plan.micro_batch & (plan.micro_batch - 1) != 0
     rare = (
@@ -225,6 +238,7 @@ def count_features(plan: Plan, hb_domain_gpus: int) -> int:
         plan.schedule is not Schedule.ONE_F_ONE_B,
         plan.etp > 0,
         plan.sharding in _OF_WEIGHTS and plan.tp > 1,
+        plan.sharding in _OF_WEIGHTS and plan.software is Software.MEGATRON_CORE,
     )
     return axes + odd_batch + 2 * sum(rare)
 

@@ -429,6 +429,7 @@ def test_what_was_asked_is_repeated_without_control_characters(asked: str) -> No
         ("superpod-b200", 128, 1024),  # B200 RA: 4 SU, 1,024 GPUs
         ("gb200-nvl72", 18, 72),  # 18 trays of 4 GPUs
         ("superpod-gb200", 144, 576),  # 8 racks of 72
+        ("oci-mi300x", 2048, 16384),  # Oracle 2024: up to 16,384 MI300X in a supercluster
     ],
 )
 def test_clusters_have_the_gpus_that_are_published(name: str, nodes: int, gpus: int) -> None:

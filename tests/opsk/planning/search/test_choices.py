@@ -20,7 +20,7 @@ from opsk.planning.search.choices import (
     list_choices,
     select_measured,
 )
-from opsk.planning.search.result import Candidate
+from opsk.planning.search.result import Candidate, SearchResult
 from opsk.planning.search.search import search_space
 from opsk.planning.search.space import build_space
 from opsk.workload.plan import Plan, Schedule, Sharding, Software
@@ -125,12 +125,51 @@ def test_a_part_of_a_space_has_the_plans_with_these_values_and_no_others():
         ({"cp": 2}, 2),
         ({"pp": 32}, 1),
         ({"pp": 64}, 3),
-        ({"tp": 2, "sharding": Sharding.ZERO3}, 3),
+        ({"tp": 2, "sharding": Sharding.ZERO3, "software": Software.PYTORCH}, 3),
+        ({"sharding": Sharding.ZERO3, "software": Software.PYTORCH}, 0),
+        ({"sharding": Sharding.ZERO3, "software": Software.MEGATRON_CORE}, 2),
         ({"micro_batch": 3}, 1),
     ],
 )
 def test_what_few_runs_use_makes_a_plan_less_simple(axes: dict[str, Any], count: int):
     assert count_features(Plan(global_batch=24, **axes), hb_domain_gpus=8) == count
+
+
+def _first_of(*numbers: tuple[dict[str, Any], float, float]) -> Plan:
+    """Return the plan to take of some, each with its time and its chance to fit."""
+    likely = tuple(
+        Candidate(
+            plan=Plan(global_batch=16, software=Software.MEGATRON_CORE, **axes),
+            step_s=step_s,
+            fit_probability=chance,
+            device_bytes=1.0,
+            needed_bytes=1.0,
+            step_j=1.0,
+        )
+        for axes, step_s, chance in numbers
+    )
+    return list_choices([ASKED], SearchResult(best=likely), 5, searches=False)[0].candidate.plan
+
+
+MEASURED, UNMEASURED = {"tp": 2, "dp": 4}, {"tp": 2, "dp": 4, "sharding": Sharding.ZERO3}
+
+
+def test_a_measured_plan_comes_before_a_faster_one_of_which_no_run_was_measured():
+    assert _first_of((UNMEASURED, 1.0, 0.99), (MEASURED, 1.3, 0.9)).sharding is Sharding.NONE
+
+
+def test_a_plan_that_is_likelier_to_fail_than_to_fit_is_not_the_first():
+    # 405B by FSDP on 512 H100: 22 % to fit, and measured; TP beside FSDP 97 %, and not
+    assert _first_of((UNMEASURED, 1.0, 0.97), (MEASURED, 1.0, 0.22)).sharding is Sharding.ZERO3
+    assert _first_of((UNMEASURED, 1.0, 0.1), (MEASURED, 1.0, 0.22)).sharding is Sharding.NONE
+
+
+def test_of_equally_simple_plans_the_first_is_that_of_which_more_runs_were_measured():
+    sharded, split = {"dp": 8, "sharding": Sharding.ZERO3}, {"tp": 4, "pp": 2}
+    runs = [find_evidence(MODEL, Plan(global_batch=16, software=Software.MEGATRON_CORE, **axes), CLUSTER).runs
+            for axes in (sharded, split)]  # fmt: skip
+    assert runs[0] < runs[1]
+    assert _first_of((sharded, 1.0, 0.99), (split, 1.02, 0.99)).pp == 2
 
 
 def test_a_conventional_plan_keeps_tensor_parallelism_in_the_hb_domain():
