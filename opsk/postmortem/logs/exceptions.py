@@ -23,10 +23,12 @@ _KIND = re.compile(r"[\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:
 _FRAME = re.compile(r'\s*File "(?:[^"]{0,400}/)?(?P<file>[^"/]{1,100})", line (?P<line>\d{1,7})')
 _AFTER_BYTES = 240
 _HANDLED = re.compile(
-    r"\b(?:retrying|retry loop|trying again|will (?:be )?(?:retr|ignor|skip)\w+|falling back)", re.IGNORECASE
+    r"\b(?:retrying|retry loop|trying again|will (?:be )?(?:retr|ignor|skip)\w+|falling back"
+    r"|Trial \d{1,7} failed with value)",
+    re.IGNORECASE,
 )
-_IGNORED = "Exception ignored "
-"""Python prints this for exceptions that nothing could catch: at its end, in destructors."""
+_IGNORED = ("Exception ignored ", "the following exception was raised")
+"""Python prints the first for exceptions that nothing could catch, at its end and in destructors; Sphinx the second."""
 _PLAIN_ENDS = ("KeyboardInterrupt", "SystemExit", "SignalException", "InterruptedError")
 _LONGEST_PREFIX_CHARS = 120
 _LEVELS = frozenset(("DEBUG", "INFO", "NOTE", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"))
@@ -87,7 +89,7 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
         if match["message"]:
             fields["message"] = match["message"][:300]
         fields |= frames.fields()
-        if _IGNORED in _find_line_before(data, line) or _HANDLED.search(after):
+        if any(each in _find_line_before(data, line) for each in _IGNORED) or _HANDLED.search(after):
             fields["handled"] = "yes"
         chained = next((how for words, how in _CHAINS.items() if words in after), "")
         return fields | ({"chained": chained} if chained else {}), text[:400], begin

@@ -36,15 +36,20 @@ _MAX_HOSTS = 64
 _EXCEPTION = "python.exception"
 _ECHOED = re.compile(r"(?:\+{1,6} |declare -x |export )|[A-Z_][A-Z0-9_]{2,80}=")
 """Commands that a shell prints before it runs them (``set -x``), and environments that scripts print."""
-_SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.module_unknown")
-_IN_SCRIPT = re.compile(r": line \d{1,6}: |Lmod|[Mm]odule|Conda|Environment")
+_SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.module_unknown", "shell.syntax")
+_IN_SCRIPT = re.compile(r": (?:line )?\d{1,6}: |Lmod|[Mm]odule|Conda|Environment")
 _SCRIPT_GOES_ON_BYTES = 8192
 _SETS_UP = re.compile(
-    r": line \d{1,6}: (?:(?:cd|module|ml|source|conda|mamba|micromamba|pushd|ulimit|nvidia-smi|lscpu|numactl|ccache)\b"
+    r": (?:line )?\d{1,6}: "
+    r"(?:(?:cd|module|ml|source|conda|mamba|micromamba|pushd|ulimit|nvidia-smi|lscpu|numactl|ccache)\b"
     r"|\S{0,200}(?:activate|\.sh|\.bashrc|profile): No such file)"
 )
 _SET_UP_GOES_ON_LINES = 10
 """A command that only prepares is not what the job was for: this many lines below it were printed by something else."""
+_MODULE_GOES_ON_LINES = 40
+"""The same for Lmod and Modules, which themselves print up to some twenty lines of advice."""
+_PYTHON_WARNED = re.compile(rb"\.py:\d{1,6}: \w{0,40}Warning: ")
+"""Where Python warns of what a program does, the program runs."""
 _OF_A_REQUEST = re.compile(r"\[(?:\w{1,40}/){0,4}serving_\w{1,40}\.py:\d{1,5}\]")
 """vLLM's front end logs what was wrong with a request, answers it, and serves the next (entrypoints/openai)."""
 _ANSWERED = b"Exception in ASGI application"
@@ -253,7 +258,7 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
     if _ECHOED.match(line.text):
         return  # a variable or a command, not a message
     text, role, line_number = line.text, signature.role, number
-    if signature.id in _SURVIVED_BY_SCRIPTS and _goes_on(piece, line):
+    if signature.id in _SURVIVED_BY_SCRIPTS and _goes_on(signature.id, piece, line):
         role = Role.ADVICE
     if signature.follow == "report":
         fields |= read_torchrun_report(piece.data, line)
@@ -300,12 +305,15 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
     )
 
 
-def _goes_on(piece: Piece, line: LogLine) -> bool:
+def _goes_on(signature: str, piece: Piece, line: LogLine) -> bool:
     """Return whether much follows what a shell says of one of its script's lines: without ``set -e`` it goes on."""
     if not _IN_SCRIPT.search(line.text):
         return False
     below = piece.data[line.end : line.end + _SCRIPT_GOES_ON_BYTES]
-    if _SETS_UP.search(line.text) and below.count(b"\n") > _SET_UP_GOES_ON_LINES:
+    lines = below.count(b"\n")
+    if _SETS_UP.search(line.text) and (lines > _SET_UP_GOES_ON_LINES or _PYTHON_WARNED.search(below)):
+        return True
+    if signature == "shell.module_unknown" and lines > _MODULE_GOES_ON_LINES:
         return True
     return len(piece.data) - line.end >= _SCRIPT_GOES_ON_BYTES or not piece.is_near_end
 

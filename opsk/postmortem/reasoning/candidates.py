@@ -9,16 +9,9 @@ from dataclasses import replace
 
 from opsk.postmortem.reasoning.actions import find_meaning
 from opsk.postmortem.reasoning.candidate import ENDS_JOB, JOB_WIDE, Candidate, find_first_s, sort_key
+from opsk.postmortem.reasoning.ends import classify_end, find_first_end, was_aborted
 from opsk.postmortem.reasoning.joining import join_candidates
-from opsk.postmortem.reasoning.places import (
-    RankPlacement,
-    classify_end,
-    complete_place,
-    find_first_end,
-    merge_places,
-    rank_identity,
-    was_aborted,
-)
+from opsk.postmortem.reasoning.places import RankPlacement, complete_place, merge_places, rank_identity
 from opsk.postmortem.reasoning.weights import load_weights
 from opsk.postmortem.values import Divergence, Evidence, FailureClass, Finding, Origin, Place, Role
 

@@ -35,8 +35,9 @@ _MEETINGS = ("rendezvous.store_timeout", "rendezvous.connection_refused")
 _ENDS_A_RANK = (_EXCEPTION, "torch.cuda_oom", "args.unrecognised", "python.import")
 _WARNS = ("horovod.stalled", "rendezvous.barrier_waiting")
 """They warn of a hang that may still end well."""
-_TRAPS, _LAUNCH_FAILURE = "deepep.timeout", "cuda.unknown_error"
-"""DeepEP's kernels print that they waited in vain, and trap: CUDA calls that a launch failure."""
+_FOLLOWS = {"cuda.unknown_error": "deepep.timeout", "torch.dataloader_killed": "torch.dataloader_ended"}
+"""DeepEP's kernels print that they waited in vain, and trap: CUDA calls that a launch failure. PyTorch says with which
+status a worker of the data loader ended, and in its last exception without it."""
 _WAITING, _PASSED = "rendezvous.barrier_waiting", "rendezvous.barrier_passed"
 """Ranks wait for others at the start; they came."""
 _KILLS_ON_BAD_EXIT = "Terminating StepId="
@@ -101,7 +102,7 @@ def demote_consequences(
     changed = _demote_later_exceptions([_demote_warning(each, steps) for each in findings], dropped, steps)
     changed = _demote_after_hardware(changed, steps, node_of_rank)
     changed = _demote_after_time_out(changed)
-    changed = _demote_after_program(_demote_traps(changed), steps)
+    changed = _demote_after_program(_demote_repeated(changed), steps)
     changed = _demote_first_tries(changed)
     changed = _demote_clean_up(changed, steps)
     return tuple(_demote_waits(_demote_ends(changed)))
@@ -277,11 +278,14 @@ def _is_labelled(finding: Finding) -> bool:
     return finding.place.rank is not None or finding.place.local_rank is not None or bool(finding.place.ranks)
 
 
-def _demote_traps(findings: Sequence[Finding]) -> list[Finding]:
-    """Demote the launch failure by which a kernel ends itself that had waited in vain for another rank."""
-    waited = any(each.signature == _TRAPS for each in findings)
+def _demote_repeated(findings: Sequence[Finding]) -> list[Finding]:
+    """Demote what a library says of a failure that another line of it has told more of."""
+    seen = {each.signature for each in findings}
     return [
-        replace(each, role=Role.CASCADE) if waited and each.signature == _LAUNCH_FAILURE else each for each in findings
+        replace(each, role=Role.CASCADE)
+        if _FOLLOWS.get(each.signature) in seen and "signal" not in each.fields
+        else each
+        for each in findings
     ]
 
 

@@ -9,11 +9,12 @@ from opsk.postmortem.reasoning.actions import list_actions
 from opsk.postmortem.reasoning.candidates import build_candidates
 from opsk.postmortem.reasoning.collectives import find_divergence, find_hang_start, list_logged_ranks, list_ranks
 from opsk.postmortem.reasoning.consequences import LastSteps
+from opsk.postmortem.reasoning.ends import REPORTS_OF_ENDS, find_victim
 from opsk.postmortem.reasoning.filtering import filter_findings
 from opsk.postmortem.reasoning.job_of_logs import with_job_notes
 from opsk.postmortem.reasoning.memory import extract_memory_facts
 from opsk.postmortem.reasoning.owners import is_owned_by_user
-from opsk.postmortem.reasoning.places import RankPlacement, build_placement, find_victim, with_ranks
+from opsk.postmortem.reasoning.places import RankPlacement, build_placement, with_ranks
 from opsk.postmortem.reasoning.scoring import Scene, score_candidates
 from opsk.postmortem.reasoning.timeline import UNKNOWN_ERROR_S, align_clocks, build_timeline, estimate_skews
 from opsk.postmortem.values import (
@@ -37,13 +38,6 @@ MIN_CONFIDENCE = 0.25
 _MAX_ALTERNATIVES = 4
 _MAX_CUT_OFF = 3
 _MIN_ALTERNATIVE = 0.05
-_END_SIGNATURES = frozenset(
-    ("launcher.root_rank", "launcher.first_failure", "launcher.child_signal", "launcher.rank_ended", "mpi.abort",
-     "mpi.pmix_error", "slurm.task_killed", "slurm.unkillable", "process.killed", "nccl.unhandled_system_error",
-     "nccl.internal_error", "shell.child_ended", "mpi.first_exit", "serving.worker_died",
-     "launcher.command_ended")
-)  # fmt: skip
-"""They confirm causes, and show that something failed where no cause is known."""
 _NOT_FAILED_STATES = ("COMPLETED", "COMPLETING", "RUNNING", "PENDING")
 
 
@@ -203,7 +197,7 @@ def _is_cut_off(finding: Finding) -> bool:
 
 def _is_bad_exit(finding: Finding) -> bool:
     """Return whether a launcher reports that a process ended with another status than 0."""
-    if finding.signature not in _END_SIGNATURES or finding.signature == "process.killed":
+    if finding.signature not in REPORTS_OF_ENDS or finding.signature == "process.killed":
         return False
     status = finding.fields.get("exit") or finding.fields.get("signal", "")
     return bool(status.strip("0")) or bool(finding.fields.get("end"))
@@ -219,7 +213,7 @@ def _find_state(evidence: Evidence, findings: Sequence[Finding]) -> str:
     indications = (
         finding
         for finding in findings
-        if finding.role in (Role.ROOT, Role.CASCADE) or finding.signature in _END_SIGNATURES or _is_cut_off(finding)
+        if finding.role in (Role.ROOT, Role.CASCADE) or finding.signature in REPORTS_OF_ENDS or _is_cut_off(finding)
         if not steps.follow_in_log(finding)
     )
     return "failed" if next(indications, None) is not None else "unknown"

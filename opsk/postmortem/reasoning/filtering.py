@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from opsk.postmortem.logs.matching import TRIED_AGAIN
 from opsk.postmortem.reasoning.candidate import PROCESS_ENDS
 from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequences
+from opsk.postmortem.reasoning.survival import demote_survived, drop_earlier_jobs
 from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
 
 CASCADE_WORDS = re.compile(
@@ -62,6 +62,8 @@ _OF_HARDWARE = re.compile(
     r"|devices?\b.{0,20}available"
 )
 """What an operator says of the GPU or build it runs on, or of sizes that a setting gives, is the configuration's."""
+_CYTHON = (".pyx", ".pxi")
+"""Compiled files of libraries that read data (pyarrow, h5py, netCDF4): their frames show no statement."""
 _GPU_API = re.compile(r"\b(?:CUDA|HIP|CUDNN|cuBLAS|NCCL) (?:driver )?error\b", re.IGNORECASE)
 """Errors of these that no signature knows are of a kernel or a call that the program made."""
 _CONFIG_WORDS = re.compile(
@@ -163,7 +165,8 @@ def _is_of_operator(finding: Finding) -> bool:
     """Return whether an operator in C++ refused what the program gave it: no statement of Python raised it."""
     fields = finding.fields
     is_native = fields.get("type") == "RuntimeError" and bool(fields.get("at")) and not fields.get("raised")
-    return is_native and not _OF_HARDWARE.search(fields.get("message", ""))
+    is_compiled = fields.get("file", "").endswith(_CYTHON) and fields.get("type") != "OSError"
+    return (is_native or is_compiled) and not _OF_HARDWARE.search(fields.get("message", ""))
 
 
 _LEVEL = re.compile(r"^.{0,120}?(?<![\w./-])(?<![A-Za-z] )(?<!UCX  )(?P<level>DEBUG|WARN(?:ING)?)(?![\w/-])")
@@ -195,15 +198,15 @@ def filter_findings(
         The node of each rank, where it is known.
     """
     start, end = find_window(evidence)
-    job_findings = _drop_earlier_jobs(
-        [finding for finding in evidence.findings if _is_of_job(finding, evidence.job, start, end)]
+    job_findings = drop_earlier_jobs(
+        [finding for finding in evidence.findings if _is_of_job(finding, evidence.job, start, end)], evidence.ranks
     )
     specific = {
         (finding.source, finding.line)
         for finding in job_findings
         if finding.signature != "python.exception" and finding.role is not Role.ADVICE
     }
-    handled = {(each.source, each.line) for each in job_findings if each.fields.get("handled")}
+    handled = {(each.source, each.line): each.count for each in job_findings if each.fields.get("handled")}
     filtered, dropped = [], []
     for finding in job_findings:
         if finding.signature == "python.exception":
@@ -220,13 +223,13 @@ def filter_findings(
         elif (
             finding.role is Role.ROOT
             and finding.origin is Origin.JOB_LOG
-            and (TRIED_AGAIN.search(finding.text) or (finding.source, finding.line) in handled)
+            and (TRIED_AGAIN.search(finding.text) or finding.count <= handled.get((finding.source, finding.line), 0))
         ):
             finding = replace(finding, role=Role.CONFIRMATION)
         if finding.role is Role.ROOT and find_level(finding) == "DEBUG":
             finding = replace(finding, role=Role.ADVICE, failure=None)
         filtered.append(_check_claim(finding, evidence.job))
-    return demote_consequences(filtered, dropped, LastSteps.of(evidence), node_of_rank)
+    return demote_survived(demote_consequences(filtered, dropped, LastSteps.of(evidence), node_of_rank), evidence.ranks)
 
 
 def find_window(evidence: Evidence) -> tuple[float, float]:
@@ -269,19 +272,6 @@ def _is_of_job(finding: Finding, job: JobFacts | None, start: float, end: float)
         return False
     last = finding.last_time_s if finding.last_time_s is not None else finding.time_s
     return finding.time_s <= end and last >= start
-
-
-def _drop_earlier_jobs(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings without those of jobs that ended in the same log before its last one did."""
-    ends: dict[str, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        if finding.origin is Origin.LAUNCHER and finding.role is Role.ROOT and finding.fields.get("level") == "JOB":
-            ends[finding.source].append(finding)
-    begins = {}
-    for source, those in ends.items():
-        last = max(those, key=lambda each: each.order).fields.get("job")
-        begins[source] = max((each.order for each in those if each.fields.get("job") != last), default=-1)
-    return [each for each in findings if each.origin is Origin.KERNEL or each.order > begins.get(each.source, -1)]
 
 
 def _check_claim(finding: Finding, job: JobFacts | None) -> Finding:

@@ -1,9 +1,8 @@
-"""Determines on which rank, node and GPU a failure was, and which process ended first.
+"""Determines on which rank, node and GPU a failure was.
 
 torchrun numbers a node's ranks from 0 and gives them consecutive numbers of the job, so one rank of a node with both
 numbers known gives all of that node. Where there is none, the node's own number gives them, if all nodes have as many
-ranks and nothing that is known contradicts: rendezvous may number nodes otherwise than Slurm does. srun, torchrun and
-mpirun see each of their processes end, so the first that they name is near the cause, though they report no reason.
+ranks and nothing that is known contradicts: rendezvous may number nodes otherwise than Slurm does.
 """
 
 from __future__ import annotations
@@ -19,23 +18,12 @@ from opsk.postmortem.values import Evidence, Finding, JobFacts, Place, RankProgr
 _LOG_FOLDER = re.compile(r"(?P<node>.*)/attempt_\d+/\d+/std(?:out|err)\.log$")
 _BOTH = "launcher.root_rank"
 """A line in which torchrun itself states both numbers."""
-_TASK = "slurm.task_killed"
+TASK_ENDED = "slurm.task_killed"
+"""srun names a task that ended."""
 _BY_TORCHRUN = ("launcher.root_rank", "launcher.first_failure")
 _MAX_RUNS = 8
 Node = tuple[str, str | int]
 """One node, by any of its identifiers: its name, its number, or its own folder of logs."""
-_NAMED = (_TASK, "launcher.root_rank", "launcher.rank_ended", "mpi.abort", "mpi.first_exit")
-_RAY = "ray.worker_lost"
-_UNPLACED_ENDS = (
-    "launcher.first_failure", "launcher.child_signal", "launcher.command_ended", "process.killed", "shell.child_ended",
-    _RAY,
-)  # fmt: skip
-"""They name a process by its number within the node, or not at all; torchrun's report, where it is there, says more."""
-_KILLED, _TERMINATED = ("9", "-9", "137"), ("15", "-15", "143", "0")
-_CRASHES = frozenset(("4", "6", "8", "11", "-4", "-6", "-8", "-11", "132", "134", "136", "139"))
-_BUS_ERRORS = ("7", "-7", "135")
-_USAGE = "2"
-"""argparse ends so, and Python itself where it cannot open the script."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +132,7 @@ def _resolve_progress(progress: RankProgress, numbering: Numbering) -> RankProgr
 def _resolve_finding(finding: Finding, numbering: Numbering, *, tasks_are_nodes: bool) -> Finding:
     """Return a finding with its rank; a Slurm task is a node where each task is torchrun."""
     place = finding.place
-    if finding.signature == _TASK and tasks_are_nodes:
+    if finding.signature == TASK_ENDED and tasks_are_nodes:
         tasks = finding.fields.get("tasks", "")
         number = int(tasks) if tasks.isdecimal() and len(tasks) < 9 else None
         return replace(finding, place=replace(place, rank=None, node_rank=number))
@@ -208,7 +196,7 @@ def _list_reported_nodes(evidence: Evidence) -> Iterable[tuple[int, str]]:
             rank, _, node = pair.partition("@")
             yield int(rank), node
         node = finding.fields.get("node", "")
-        if finding.signature == _TASK and finding.place.node_rank is None and node and not _is_list(node):
+        if finding.signature == TASK_ENDED and finding.place.node_rank is None and node and not names_several(node):
             yield from ((rank, node) for rank in parse_tasks(finding.fields.get("tasks", "")))
 
 
@@ -348,60 +336,6 @@ def _format_run(run: Sequence[int]) -> str:
     return f"{run[0]}-{run[-1]}"
 
 
-def find_victim(findings: Sequence[Finding], placement: RankPlacement) -> Place:
-    """Return the place of the process that ended first by reports; an empty one where nothing is reported."""
-    end = find_first_end(findings, placement)
-    return end[1] if end is not None else Place()
-
-
-def find_first_end(findings: Sequence[Finding], placement: RankPlacement) -> tuple[Finding, Place] | None:
-    """Return the line that reports the first end, and the place of that process."""
-    ends = [finding for finding in findings if finding.signature in _NAMED]
-    for finding in sorted(
-        ends, key=lambda each: (each.signature != _TASK, each.earliest_s or each.time_s or 0.0, each.order)
-    ):
-        place = complete_place(_find_place(finding), placement)
-        if place.rank is not None:
-            return finding, place
-        if finding.signature == _TASK and place.node_rank is None:
-            return None
-    unplaced = [each for each in findings if each.signature in _UNPLACED_ENDS and classify_end(each)]
-    first = min(unplaced, key=lambda each: (each.earliest_s or each.time_s or 0.0, each.order), default=None)
-    return (first, complete_place(first.place, placement)) if first is not None else None
-
-
-def classify_end(finding: Finding) -> str:
-    """Return how a process ended, as the table of weights calls it; empty where that was asked for or explained."""
-    if finding.signature == _RAY:
-        return "lost"
-    end, number = finding.fields.get("end", ""), finding.fields.get("exit", finding.fields.get("signal", ""))
-    if end.startswith("Killed") or number in _KILLED:
-        return "kill"
-    if end.startswith(("Terminated", "Out Of Memory")) or number in _TERMINATED or not (end or number):
-        return ""
-    if end.startswith("Bus error") or number in _BUS_ERRORS:
-        return "bus"
-    if number == _USAGE:
-        return "usage"
-    return "crash" if number in _CRASHES or (end and not end.startswith("Exited")) else "exit"
-
-
-def was_aborted(finding: Finding) -> bool:
-    """Return whether a process ended itself by SIGABRT."""
-    number = finding.fields.get("exit", finding.fields.get("signal", ""))
-    return finding.fields.get("end", "").startswith("Aborted") or number in ("6", "-6", "134")
-
-
-def _find_place(finding: Finding) -> Place:
-    """Return the one process that a line names; none where it names several."""
-    if finding.signature != _TASK:
-        return finding.place
-    if finding.place.node_rank is not None:
-        return Place(node=finding.place.node, node_rank=finding.place.node_rank)
-    tasks, node = finding.fields.get("tasks", ""), finding.fields.get("node", "")
-    return Place(node="" if _is_list(node) else node, rank=int(tasks) if tasks.isdecimal() and len(tasks) < 9 else None)
-
-
-def _is_list(node: str) -> bool:
-    """Return whether a name denotes several nodes."""
+def names_several(node: str) -> bool:
+    """Return whether a name denotes several nodes, as Slurm abbreviates them."""
     return "[" in node or "," in node

@@ -241,6 +241,17 @@ INNOCENT: dict[str, tuple[str, ...]] = {
         "[1705312345.678901] [gpu012:3112 :0]     parser.c:2036 UCX  WARN  unused environment variable: UCX_HOME (maybe: UCX_TLS?)",
         "[1705312345.678901] [gpu012:3112 :0]     ib_md.c:1220 UCX  WARN  IB: ibv_fork_init() was disabled or failed, yet a fork() has been issued.",
     ),
+    "builders, daemons, slurm's own files": (
+        "* ModuleNotFoundError: No module named 'compute_distance'",
+        "* ImportError: ",
+        "slurmstepd: error: _cgroup_procs_check: failed on path (null)/cgroup.procs: No such file or directory",
+        "slurmstepd: error: couldn't chdir to `/home/u/run': No such file or directory: going to /tmp instead",
+        "slurmstepd: error: TMPDIR [/local/4711] is not writeable: Permission denied",
+        "/home/u/.bashrc: line 13: s: command not found",
+        "gpu012:31:31 [0] NCCL WARN NET/IB : No device found.",
+        "[LightGBM] [Warning] Connecting to rank 1 failed, waiting for 200 milliseconds",
+        "[W 2026-01-05 10:00:00,100] Trial 3 failed with parameters: {'lr': 0.1} because of the following error: OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB').",
+    ),
     "text of data": (
         "sample 812: 'RuntimeError: CUDA out of memory. Tried to allocate 2 GiB' -> label 3",
         "generated: To fix 'Segmentation fault (core dumped)' run it in gdb.",

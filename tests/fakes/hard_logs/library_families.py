@@ -293,4 +293,51 @@ LIBRARY_FAMILIES: tuple[Family, ...] = (
             "Error an illegal memory access was encountered at line 90 in file /src/csrc/ops.cu",
         ),
     ),
+    Family(
+        failure="host_memory",
+        source="LSF bjobs exit reasons; Torque src/resmom/linux/mom_mach.c; OpenPBS cgroups hook; HTCondor condor_starter; ucx src/ucs/debug/debug.c",
+        messages=(
+            "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.",
+            "=>> PBS: job killed: mem 4212340kb exceeded limit 4194304kb",
+            "=>> PBS: job killed: vmem 42949672960 exceeded limit 34359738368",
+            "Cgroup mem limit exceeded: oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=4711.pbs,mems_allowed=0-1",
+            "	Error from slot1_1@{node}: Job has gone over cgroup memory limit of 4096 megabytes. Last measured usage: 4090 megabytes.  Consider resubmitting with a higher request_memory.",
+            "[{node}:3112 :0:3390] Caught signal 7 (Bus error: nonexistent physical address)",
+        ),
+    ),
+    Family(
+        failure="cancelled",
+        source="LSF bjobs exit reasons; HTCondor src/condor_schedd.V6",
+        messages=(
+            "TERM_OWNER: job killed by owner.",
+            "TERM_ADMIN: job killed by root or LSF administrator.",
+            "	via condor_rm (by user ada)",
+        ),
+    ),
+    Family(
+        failure="software",
+        source="Julia base/client.jl; R src/main/errors.c; libgfortran runtime/error.c; OpenFOAM src/OpenFOAM/db/error; Quantum ESPRESSO UtilXlib; LAMMPS src/error.cpp; GROMACS fatalerror.cpp; pytorch torch/csrc/DataLoader.cpp",
+        messages=(
+            "ERROR: LoadError: MethodError: no method matching step(::Int64)\nStacktrace:\n [1] top-level scope\n   @ ~/run.jl:3",
+            "Error in solve.default(a) : 'a' (3 x 2) must be square\nExecution halted",
+            "At line 88 of file solver.f90 (unit = 10)\nFortran runtime error: End of file",
+            "--> FOAM FATAL ERROR: \nMaximum number of iterations exceeded",
+            "     Error in routine  electrons (1):\n     charge is wrong\n     stopping ...",
+            "ERROR: Lost atoms: original 4000 current 3995 (src/thermo.cpp:488)\nLast command: run 1000",
+            "Program:     gmx mdrun, version 2023.3\nSource file: src/gromacs/mdlib/sim_util.cpp (line 577)\n\nFatal error:\nStep 1200: The total potential energy is nan, which is not finite.",
+            "RuntimeError: DataLoader worker (pid 27342) exited unexpectedly with exit code 1. Details are lost due to multiprocessing. Rerunning with num_workers=0 may give better error trace.\nRuntimeError: DataLoader worker (pid(s) 27342, 27344) exited unexpectedly",
+        ),
+    ),
+    Family(
+        failure="rendezvous",
+        source="LightGBM src/network/linkers_socket.cpp",
+        messages=("[LightGBM] [Fatal] Connecting to rank 1 failed",),
+    ),
+    Family(
+        failure="gpu_memory",
+        source="ROCm clr rocclr/device/rocm/rocdevice.cpp",
+        messages=(
+            ":0:rocdevice.cpp            :2984: 12345 us: [pid:3112 tid:0x7f] Callback: Queue 0x7f aborting with error : HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate the necessary resources. Available Free mem : 0 MB Code: 0x1008",
+        ),
+    ),
 )

@@ -330,3 +330,91 @@ def test_a_script_that_looks_at_its_environment_goes_on(tmp_path: Path) -> None:
     )
     assert named(explained(tmp_path, looked + waits)) == "collective_hang"
     assert named(explained(tmp_path, looked)) == "config"
+
+
+def test_a_shell_s_script_is_no_node(tmp_path: Path) -> None:
+    line = "run2_5.qsub: line 14: cd: /home/u/build/long: No such file or directory\n"
+    assert named(explained(tmp_path, line + 20 * "saved a shard\n")) == ""
+    report = explained(tmp_path, "run2_5.qsub: line 14: python: command not found\n")
+    assert (named(report), report.root.where.node if report.root else None) == ("config", "")
+
+
+def test_a_python_program_that_warns_runs_whatever_could_not_be_activated(tmp_path: Path) -> None:
+    line = "/var/spool/slurmd/job4711/slurm_script: line 12: activate: No such file or directory\n"
+    warned = (
+        "/opt/venv/lib/python3.11/site-packages/torch/nn/functional.py:3734: UserWarning: upsample is deprecated.\n"
+    )
+    assert named(explained(tmp_path, line + warned)) == ""
+    missing = raised("ModuleNotFoundError", "No module named 'torch'", "import torch")
+    assert named(explained(tmp_path, line + warned + missing)) == "config"
+
+
+@pytest.mark.parametrize(
+    ("says", "failure"),
+    [
+        ("run.sh: 3: torchrun: not found", "config"),
+        ("run.sh: 9: --epochs=3: not found", ""),
+        ("Lmod has detected the following error: The following module(s) are unknown: x", "config"),
+    ],
+)
+def test_other_shells_and_lmod_say_what_is_not_there(says: str, failure: str, tmp_path: Path) -> None:
+    assert named(explained(tmp_path, f"{says}\n")) == failure
+    assert named(explained(tmp_path, f"{says}\n" + 100 * "saved a shard of the corpus\n")) in ("", failure)
+
+
+LONG = 3 * NOISE
+"""More than a program that ends still writes."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"), [("ValueError", "cannot reshape"), ("torch.OutOfMemoryError", "CUDA out of memory.")]
+)
+def test_a_log_that_goes_on_for_long_survived_what_was_raised(kind: str, message: str, tmp_path: Path) -> None:
+    failed = raised(kind, message)
+    assert named(explained(tmp_path, NOISE + failed + LONG)) == ""
+    assert named(explained(tmp_path, NOISE + failed + NOISE)) != ""
+    reported = "srun: error: gpu012: task 1: Exited with exit code 1\n"
+    assert named(explained(tmp_path, NOISE + failed + LONG + reported)) != ""
+
+
+def test_after_numbers_that_are_none_a_log_goes_on_and_the_run_is_lost(tmp_path: Path) -> None:
+    assert named(explained(tmp_path, "step 7: loss is NaN\n" + LONG)) == "numeric"
+
+
+def test_a_search_for_settings_goes_on_after_a_trial_that_failed(tmp_path: Path) -> None:
+    """optuna study/_optimize.py logs what a trial raised, and raises it anew unless it was asked to catch it."""
+    at = "2026-01-05 10:00:00,100"
+    says = f"[W {at}] Trial 3 failed with parameters: {{'lr': 0.1}} because of the following error: OutOfMemoryError('CUDA out of memory.').\n"
+    failed = says + raised("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB.")
+    value = f"[W {at}] Trial 3 failed with value None.\n"
+    going_on = f"[I {at}] Trial 4 finished with value: 0.31 and parameters: {{'lr': 0.01}}.\n"
+    assert named(explained(tmp_path, failed + value + going_on)) == ""
+    again = raised("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB.")
+    assert named(explained(tmp_path, failed + value + again)) == "gpu_memory"
+    agent = "wandb: Agent Starting Run: 41tuilfr with config:\n"
+    assert named(explained(tmp_path, agent + raised("KeyError", "'a'") + agent + "epoch 1\n")) == ""
+    assert named(explained(tmp_path, agent + "epoch 1\n" + agent + raised("KeyError", "'a'"))) == "software"
+
+
+def test_a_job_that_was_cancelled_is_no_word_of_the_next_one_in_its_log(tmp_path: Path) -> None:
+    steps = "".join(f"step {step} | loss: 2.3100 | 1.23 s/step\n" for step in range(1000))
+    assert named(explained(tmp_path, steps + cancelled(4711) + steps)) == ""
+    assert (
+        named(explained(tmp_path, steps + cancelled(4711) + "step 1000 | loss: 2.3100 | 1.23 s/step\n")) == "cancelled"
+    )
+
+
+def test_a_worker_of_the_data_loader_that_ended_with_a_status_was_not_killed(tmp_path: Path) -> None:
+    first = raised(
+        "RuntimeError",
+        "DataLoader worker (pid 31) exited unexpectedly with exit code 1. Details are lost due to multiprocessing.",
+    )
+    then = raised("RuntimeError", "DataLoader worker (pid(s) 31, 32) exited unexpectedly")
+    assert named(explained(tmp_path, first + then)) == "software"
+    assert named(explained(tmp_path, then)) == "host_memory"
+
+
+def test_what_a_compiled_reader_of_data_refuses_is_the_program_s_fault(tmp_path: Path) -> None:
+    text = HEAD + '  File "pyarrow/error.pxi", line 91, in pyarrow.lib.check_status\n'
+    text += "pyarrow.lib.ArrowInvalid: ('Could not convert <POINT (-74 40)> with type Point: did not recognize Python value type', 'Conversion failed')\n"
+    assert named(explained(tmp_path, text)) == "software"

@@ -727,4 +727,46 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method",
         "the start method is fork",
     ),
+    "hip.out_of_resources": (
+        ":0:rocdevice.cpp            :2984: 12345 us: [pid:3112 tid:0x7f] Callback: Queue 0x7f aborting with error : HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate the necessary resources. Available Free mem : 0 MB Code: 0x1008",
+        ":3:rocdevice.cpp            :2984: 12345 us: [pid:3112 tid:0x7f] Available Free mem : 65000 MB",
+    ),
+    "torch.dataloader_ended": (
+        "RuntimeError: DataLoader worker (pid 3112) exited unexpectedly with exit code 1. Details are lost due to multiprocessing. Rerunning with num_workers=0 may give better error trace.",
+        "a worker exited unexpectedly with exit code 1",
+    ),
+    "process.bus_error": (
+        "[gpu012:3112 :0:3390] Caught signal 7 (Bus error: nonexistent physical address)",
+        "[gpu012:3112 :0:3390] Caught signal 15 (Terminated)",
+    ),
+    "batch.memory_limit": (
+        "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.",
+        "Max Memory :                                 1024 MB",
+    ),
+    "batch.cancelled": ("TERM_OWNER: job killed by owner.", "Job 4711 is owned by u"),
+    "batch.preempted": ("TERM_PREEMPT: job killed after preemption.", "the queue is preemptable"),
+    "nccl.ib_absent": (
+        "gpu012:31:31 [0] NCCL INFO NET/IB : No device found.",
+        "NCCL INFO NET/IB : Using [0]mlx5_0:1/IB",
+    ),
+    "lightgbm.no_network": (
+        "[LightGBM] [Fatal] Connecting to rank 1 failed",
+        "[LightGBM] [Warning] Connecting to rank 1 failed, waiting for 200 milliseconds",
+    ),
+    "lightgbm.fatal": (
+        "[LightGBM] [Fatal] Cannot open data file train.txt",
+        "[LightGBM] [Warning] Stopped training because there are no more leaves that meet the split requirements",
+    ),
+    "program.of_language": (
+        "ERROR: LoadError: MethodError: no method matching load(::Int64)",
+        "[ Info: LoadError is exported",
+    ),
+    "program.of_simulation": (
+        "ERROR on proc 0: Cannot open input script in.melt: No such file or directory (src/lammps.cpp:529)",
+        "Last step: 1000",
+    ),
+    "sweep.next_trial": (
+        "[I 2026-01-05 10:00:00,100] Trial 4 finished with value: 0.31 and parameters: {'lr': 0.1}.",
+        "[W 2026-01-05 10:00:00,100] Trial 3 failed with value None.",
+    ),
 }

@@ -1,0 +1,78 @@
+"""Determines what a log shows was survived: jobs before the last one in it, and failures that it goes on long after."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from opsk.postmortem.reasoning.ends import REPORTS_OF_ENDS
+from opsk.postmortem.values import FailureClass, Finding, Origin, RankProgress, Role
+from opsk.units import KIB
+
+_GOES_ON_BYTES = 16 * KIB
+"""More than a program that ends still writes: Python's own buffer of what is printed holds 8 KiB."""
+_NEXT_TRIAL = "sweep.next_trial"
+_SURVIVABLE = frozenset((FailureClass.SOFTWARE, FailureClass.CONFIG, FailureClass.GPU_MEMORY))
+"""Programs handle exceptions of these classes and go on, and scripts start the next program."""
+
+
+def drop_earlier_jobs(findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> list[Finding]:
+    """Return findings without those of jobs that ended in the same log before its last one did.
+
+    The last one may have ended without a word of Slurm: then much follows, steps of training among it.
+    """
+    ends: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if finding.origin is Origin.LAUNCHER and finding.role is Role.ROOT and finding.fields.get("level") == "JOB":
+            ends[finding.source].append(finding)
+    begins = {}
+    for source, those in ends.items():
+        last = max(those, key=lambda each: each.order)
+        earlier = [each.order for each in those if each.fields.get("job") != last.fields.get("job")]
+        is_earlier = (
+            _find_last_step(source, ranks) > last.order and _find_size(source, ranks) - last.order > _GOES_ON_BYTES
+        )
+        begins[source] = last.order if is_earlier else max(earlier, default=-1)
+    return [each for each in findings if each.origin is Origin.KERNEL or each.order > begins.get(each.source, -1)]
+
+
+def demote_survived(findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> tuple[Finding, ...]:
+    """Return findings in which failures are no roots after which their log goes on for long, and nothing else fails.
+
+    In a search for settings the next trial is enough.
+    """
+    last: dict[str, int] = defaultdict(lambda: -1)
+    trials: dict[str, int] = {}
+    for finding in findings:
+        order = max(finding.order, finding.last_order)
+        if _shows_failure(finding):
+            last[finding.source] = max(last[finding.source], order)
+        elif finding.signature == _NEXT_TRIAL:
+            trials[finding.source] = max(trials.get(finding.source, -1), order)
+    went_on = {source for source, order in last.items() if _find_size(source, ranks) - order > _GOES_ON_BYTES}
+    return tuple(
+        replace(finding, role=Role.CONFIRMATION)
+        if (finding.source in went_on or max(finding.order, finding.last_order) < trials.get(finding.source, -1))
+        and finding.role is Role.ROOT
+        and finding.origin is Origin.JOB_LOG
+        and finding.failure in _SURVIVABLE
+        else finding
+        for finding in findings
+    )
+
+
+def _shows_failure(finding: Finding) -> bool:
+    """Return whether a finding shows that something failed, or followed from a failure."""
+    return finding.role in (Role.ROOT, Role.CASCADE) or finding.signature in REPORTS_OF_ENDS
+
+
+def _find_size(source: str, ranks: Sequence[RankProgress]) -> int:
+    """Return the size of a log [B]; 0 where it is not known."""
+    return max((each.bytes for each in ranks if each.source == source), default=0)
+
+
+def _find_last_step(source: str, ranks: Sequence[RankProgress]) -> int:
+    """Return where a log reports its last step; -1 where it reports none."""
+    orders = (each.last_progress_order for each in ranks if each.source == source)
+    return max((order for order in orders if order is not None), default=-1)
