@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from opsk.costmodel.rules import Rule, find_violations
 from opsk.errors import PlanInfeasibleError
 from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel, expresses
-from opsk.planning.search.layouts import divisors
+from opsk.planning.search.layouts import divisors, list_light_ends
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
 
@@ -51,14 +52,19 @@ def is_legal(model: ModelShape, plan: Plan, *, hb_domain_gpus: int, layer_slack:
         Tensor parallelism stays inside one HB domain of this many GPUs.
     layer_slack
         Layers that may be missing or extra in an even split over stages: 2 where embedding and head count as layers.
+        Stages that are laid out by hand have all layers.
     """
     stages = plan.pp * plan.vpp
+    if plan.first_stage_layers or plan.last_stage_layers:
+        is_split = not find_violations(model, plan, (Rule.LAYERS,))
+    else:
+        is_split = any((model.layers + extra) % stages == 0 for extra in range(layer_slack + 1))
     return (
         plan.tp <= hb_domain_gpus
         and model.heads % plan.tp == 0
         and (model.kv_heads % plan.tp == 0 or plan.tp % model.kv_heads == 0)
         and (plan.vpp == 1 or (plan.pp > 1 and plan.micro_batches % plan.pp == 0))
-        and any((model.layers + extra) % stages == 0 for extra in range(layer_slack + 1))
+        and is_split
         and model.seq % (2 * plan.cp if plan.cp > 1 else 1) == 0
         and (plan.ep == 1 or (model.experts % plan.ep == 0 and (plan.dp * plan.tp * plan.cp) % plan.ep == 0))
     )
@@ -101,7 +107,8 @@ def neighbours(
         for further in chain(_list_saving(near.plan, limits), _list_faster(model, near.plan, limits))
         if further.changes[0].axis != near.changes[0].axis
     ]
-    for alternative in (*saving, *faster, *second):
+    for proposed in (*saving, *faster, *second):
+        alternative = _lay_out_again(model, plan, proposed)
         is_new = (
             alternative.plan != plan and alternative.plan not in alternatives and alternative.plan.gpus == plan.gpus
         )
@@ -114,6 +121,20 @@ def neighbours(
         ):
             alternatives[alternative.plan] = alternative
     return list(alternatives.values())
+
+
+def _lay_out_again(model: ModelShape, requested: Plan, alternative: Alternative) -> Alternative:
+    """Return an alternative with ends for its own number of stages, where the requested plan has ends by hand."""
+    plan = alternative.plan
+    if plan.pp == requested.pp or not requested.first_stage_layers + requested.last_stage_layers:
+        return alternative
+    layers = model.layers + model.encoder_layers
+    ends = sorted(list_light_ends(layers, plan.pp) if plan.pp > 1 else (), reverse=requested.first_stage_layers > 0)
+    for first, last in ((0, 0), *ends):
+        laid_out = replace(plan, first_stage_layers=first, last_stage_layers=last)
+        if not find_violations(model, laid_out, (Rule.LAYERS,)):
+            return replace(alternative, plan=laid_out)
+    return alternative
 
 
 def _list_saving(plan: Plan, limits: Limits) -> Iterator[Alternative]:

@@ -83,7 +83,7 @@ def render_choices(shown: Mapping[str, Any], width: int) -> Iterator[RenderableT
         if remarks := format_remarks(choice):
             yield Text(escape(f"{number} {remarks}"))
     if missing := _list_missing(shown):
-        yield Text(escape(f"* {shown['framework']} has no option for: {'; '.join(missing)}"), style="yellow")
+        yield Text(escape(f"* {_name_framework(shown)} has no option for: {'; '.join(missing)}"), style="yellow")
     words = _EXPLANATION
     if shown.get("releases"):
         words += f" Searched: plans of {', '.join(shown['releases'].values())}; --framework any is for theory."
@@ -92,7 +92,7 @@ def render_choices(shown: Mapping[str, Any], width: int) -> Iterator[RenderableT
 
 def _build_plan_table(plans: Sequence[Mapping[str, Any]], shown: Mapping[str, Any], width: int) -> Table:
     """Return the table of plans; GPUs and batch are columns where they differ."""
-    requested = f"{shown['framework']}*" if _list_missing(shown) else "-"
+    incomplete = _name_framework(shown) if _list_missing(shown) else ""
     several = {name: len({plan["plan"][name] for plan in plans}) > 1 for name in ("gpus", "global_batch")}
     columns = {
         "": True,
@@ -106,19 +106,32 @@ def _build_plan_table(plans: Sequence[Mapping[str, Any]], shown: Mapping[str, An
     }
     table = build_table(*(name for name, is_shown in columns.items() if is_shown))
     for number, plan in enumerate(plans, start=1):
-        cells = zip(columns.values(), (str(number), *_format_cells(plan, requested)), strict=True)
+        cells = zip(columns.values(), (str(number), *_format_cells(plan, _list_frameworks(plan, incomplete, shown))), strict=True)
         add_row(table, *(cell for is_shown, cell in cells if is_shown))
     return table
 
 
+def _name_framework(shown: Mapping[str, Any]) -> str:
+    """Return the framework whose settings are printed, empty where none are."""
+    return str((shown.get("settings") or {}).get("framework") or "")
+
+
 def _list_missing(shown: Mapping[str, Any]) -> Sequence[str]:
-    """Return the features of the model for which the one framework of a request has no option."""
-    settings = shown.get("settings") or {}
-    return settings.get("missing", ()) if settings.get("framework") == shown["framework"] else ()
+    """Return the features of the model for which the framework whose settings are printed has no option."""
+    missing: Sequence[str] = (shown.get("settings") or {}).get("missing", ())
+    return missing
 
 
-def _format_cells(plan: Mapping[str, Any], requested: str) -> tuple[str | Text, ...]:
-    """Return the cells of a plan; ``requested`` is the framework where none has options for all of the model."""
+def _list_frameworks(plan: Mapping[str, Any], incomplete: str, shown: Mapping[str, Any]) -> str:
+    """Return what runs a plan; with a star where it has no option for a part of the model."""
+    names = list(plan["frameworks"])
+    if incomplete and shown["framework"] == incomplete and incomplete not in names:
+        names.append(incomplete)
+    return ", ".join(f"{name}*" if name == incomplete else name for name in names) or "-"
+
+
+def _format_cells(plan: Mapping[str, Any], frameworks: str) -> tuple[str | Text, ...]:
+    """Return the cells of a plan; ``frameworks`` are those that run it."""
     mark, style = _MARKS[plan["verdict"]]
     memory = plan["memory"]
     return (
@@ -131,7 +144,7 @@ def _format_cells(plan: Mapping[str, Any], requested: str) -> tuple[str | Text, 
         f"{plan['energy']['j_per_token']['expected']:.3g}",
         f"{plan['runs']}+{plan['runs_elsewhere']}",
         format_plan(plan["plan"]),
-        ", ".join(plan["frameworks"]) or requested,
+        frameworks,
     )
 
 

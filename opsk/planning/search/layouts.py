@@ -103,7 +103,7 @@ def stage_splits(request: PlanRequest, pp: int) -> list[tuple[int, int]]:
     }
     return sorted(
         (first, last)
-        for first, last in fixed | _light_ends(request.model.layers + request.model.encoder_layers, pp)
+        for first, last in fixed | list_light_ends(request.model.layers + request.model.encoder_layers, pp)
         if request.allows("first_stage_layers", first)
         and request.allows("last_stage_layers", last)
         and (request.limits.uneven_stages or not first | last)
@@ -111,7 +111,7 @@ def stage_splits(request: PlanRequest, pp: int) -> list[tuple[int, int]]:
     )
 
 
-def _light_ends(layers: int, pp: int) -> set[tuple[int, int]]:
+def list_light_ends(layers: int, pp: int) -> set[tuple[int, int]]:
     """Return the layers of first and last stage where layers do not divide: the last, or both, lighter than others.
 
     Many layers a stage are also made one more where their number is odd, which has hardly any chunks: 61 layers on 2

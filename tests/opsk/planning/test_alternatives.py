@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opsk.costmodel.rules import Rule, find_violations
 from opsk.frameworks import fsdp, megatron
 from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel, expresses
 from opsk.planning.alternatives import find_new_refusals, is_legal, neighbours
@@ -70,3 +71,16 @@ def test_what_is_refused_of_the_asked_plan_too_is_no_reason() -> None:
     told = {"limits": ANYTHING, "refuses": refuses}
     assert find_new_refusals(MODEL, PLAN, replace(PLAN, tp=4, dp=4), **told) == ()  # type: ignore[arg-type]
     assert find_new_refusals(MODEL, PLAN, replace(PLAN, micro_batch=2), **told) == ("micro batch",)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("first", "last"), [(15, 15), (0, 14)])
+@pytest.mark.parametrize("vpp", [1, 8])
+def test_stages_that_are_laid_out_by_hand_have_all_layers_whatever_their_number(first: int, last: int, vpp: int) -> None:
+    # 126 layers, 7 or 15 or 16 on most stages; 15 + 15 on 2 stages would be a model of 30
+    model = replace(MODEL, layers=126)
+    plan = Plan(tp=8, pp=8, vpp=vpp, dp=8, global_batch=512, first_stage_layers=first, last_stage_layers=last)
+    others = [entry.plan for entry in neighbours(model, plan, hb_domain_gpus=8)]
+    assert all(not find_violations(model, other, (Rule.LAYERS,)) for other in others)
+    assert {other.pp for other in others} >= {16, 32, 4}
+    (deeper,) = [other for other in others if (other.pp, other.vpp, other.tp, other.micro_batch) == (16, 1, 8, 1)][:1]
+    assert (deeper.first_stage_layers, deeper.last_stage_layers) in {(7, 7), (0, 6)}

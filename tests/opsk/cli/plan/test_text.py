@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from opsk.cli.plan.plan_table import format_plan
+from opsk.cli.plan.plan_table import format_remarks
 from opsk.cli.plan.text import print_answer
 from tests.golden.compare import assert_as_golden
 
@@ -174,6 +175,19 @@ def test_the_picture_is_as_it_was_accepted(width: int):
 
 def test_the_picture_of_nothing_that_fits_is_as_it_was_accepted():
     assert_as_golden("plan/nothing-fits-80.txt", drawn(80, nothing_fits()))
+
+
+@pytest.mark.parametrize(
+    ("variants", "expected"),
+    [
+        ({"count": 1, "values": {}}, "a variant within 1% with other end stages"),
+        ({"count": 3, "values": {"cp": [1, 4]}}, "3 variants within 1%: CP 1 to 4"),
+        ({"count": 0, "values": {}}, "no such run was measured"),
+    ],
+)
+def test_what_differs_between_variants_is_named(variants: dict[str, Any], expected: str):
+    made = choice(entry(1.0, 60.0, 0.99, "fits", by=["megatron"]), variants=variants)
+    assert format_remarks(made).endswith(expected)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
