@@ -106,7 +106,11 @@ def _build_plan_table(plans: Sequence[Mapping[str, Any]], shown: Mapping[str, An
     }
     table = build_table(*(name for name, is_shown in columns.items() if is_shown))
     for number, plan in enumerate(plans, start=1):
-        cells = zip(columns.values(), (str(number), *_format_cells(plan, _list_frameworks(plan, incomplete, shown))), strict=True)
+        cells = zip(
+            columns.values(),
+            (str(number), *_format_cells(plan, _list_frameworks(plan, incomplete, shown))),
+            strict=True,
+        )
         add_row(table, *(cell for is_shown, cell in cells if is_shown))
     return table
 

@@ -75,7 +75,9 @@ def test_what_is_refused_of_the_asked_plan_too_is_no_reason() -> None:
 
 @pytest.mark.parametrize(("first", "last"), [(15, 15), (0, 14)])
 @pytest.mark.parametrize("vpp", [1, 8])
-def test_stages_that_are_laid_out_by_hand_have_all_layers_whatever_their_number(first: int, last: int, vpp: int) -> None:
+def test_stages_that_are_laid_out_by_hand_have_all_layers_whatever_their_number(
+    first: int, last: int, vpp: int
+) -> None:
     # 126 layers, 7 or 15 or 16 on most stages; 15 + 15 on 2 stages would be a model of 30
     model = replace(MODEL, layers=126)
     plan = Plan(tp=8, pp=8, vpp=vpp, dp=8, global_batch=512, first_stage_layers=first, last_stage_layers=last)

@@ -10,8 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from opsk.cli.plan.plan_table import format_plan
-from opsk.cli.plan.plan_table import format_remarks
+from opsk.cli.plan.plan_table import format_plan, format_remarks
 from opsk.cli.plan.text import print_answer
 from tests.golden.compare import assert_as_golden
 
