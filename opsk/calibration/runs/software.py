@@ -412,12 +412,16 @@ def _read_flag(cells: Cells, software: RunSoftware, name: str) -> bool:
 
 
 def _upcasts(cells: Cells, software: RunSoftware, *, is_quantised: bool) -> bool:
-    """Return whether the unquantised part of a base is converted to fp32; not under FSDP, which needs one format."""
+    """Return whether the unquantised part of a base is converted to fp32.
+
+    It is not under FSDP, which needs one format, and by plugins that replace layers, whose kernels read 16 bits.
+    """
     stated = cells.flag("upcast_base")
     if stated is not None or not is_quantised:
         return bool(stated)
     is_sharded = cells.choice("sharding").startswith("zero3") or cells.choice("dp_kind") == "fsdp"
-    if is_sharded or "upcast_base" not in software.defaults:
+    is_replaced = cells.choice("layer_kernels") in _FUSED_LAYERS
+    if is_sharded or is_replaced or "upcast_base" not in software.defaults:
         return False
     return bool(software.assume(cells, "plan.upcast_base", "upcast_base"))
 

@@ -20,7 +20,7 @@ from itertools import product
 import numpy as np
 
 from opsk.costmodel.elementwise import any_of, logical_not, lookup, maximum, minimum, to_int, when, where
-from opsk.costmodel.memory.family import has_fp32_residual, has_plain_modules, is_deepspeed, is_pytorch
+from opsk.costmodel.memory.family import has_fp32_residual, has_plain_modules, is_deepspeed, is_pytorch, widens_outputs
 from opsk.costmodel.memory.measured import Activations, compute_measured_activations
 from opsk.costmodel.memory.modules import ROUTER_BYTES, ModuleBytes, MovedBytes, compute_moved_bytes, is_by_module
 from opsk.costmodel.sizes.mixers import mixer_bytes
@@ -130,7 +130,7 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     linear = where(low > 0, low, size)
     inputs = compute_stored_inputs(model, plans, shares, linear)
     eager = has_plain_modules(plans) & logical_not(plans.compiled)
-    residual_extra = when(has_fp32_residual(plans, shares), FP32_STREAM_BYTES)
+    residual_extra = when(has_fp32_residual(model, plans, shares), FP32_STREAM_BYTES)
     core = _attention_core(model, shares)
     # a frozen norm stores its fp32 input only, which is the stream itself where that is in fp32
     eager_norm = EAGER_NORM_BYTES - where(shares.lora_rank > 0, size + residual_extra, 0.0)
@@ -416,12 +416,15 @@ def compute_stored_inputs(model: ShapeColumns, plans: PlanTable, shares: Shares,
         copy for each product that reads it, unless a compiler makes it once.
     """
     # autocast caches weights, not activations
-    copies = where(has_fp32_residual(plans, shares) & (plans.compiled == 0), 1.0, 0.0)
+    copies = where(has_fp32_residual(model, plans, shares) & (plans.compiled == 0), 1.0, 0.0)
     attention, mlp = linear * (1.0 + 2.0 * copies), linear * (1.0 + copies * model.gated_mlp)
     zero = 0.0 * linear
     if not any_of(shares.lora_rank):
         return StoredInputs(attention=attention, output=zero, mlp=mlp, down=linear, ranks=zero)
-    is_lora, is_quantised = shares.lora_rank > 0, to_int((plans.base_bits < 16) & logical_not(plans.upcast_base))
+    is_lora, is_quantised = (
+        shares.lora_rank > 0,
+        to_int((plans.base_bits < 16) & logical_not(plans.upcast_base | widens_outputs(model, plans))),
+    )
     drops, packed = to_int(plans.lora_dropout), to_int(plans.qkv_layout == _PACKED_LAYOUT)
     keeps = to_int(plans.keeps_base_inputs & (plans.base_bits == _QLORA_BITS))
     codes = (is_quantised, drops, keeps, packed, plans.lora_targets, plans.adapter_format)

@@ -46,9 +46,11 @@ from opsk.costmodel.sizes.flops import attention_matrices, index_matrices, token
 from opsk.costmodel.sizes.mixers import mixer_passes, mixer_products
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
-from opsk.costmodel.table import PRECISIONS, SOFTWARE, BoolColumn, FloatColumn, PlanTable
+from opsk.costmodel.table import PRECISIONS, SOFTWARE, STATES, BoolColumn, FloatColumn, PlanTable
+from opsk.costmodel.time.adapter_time import adapter_time, count_launches, unpacked_s
+from opsk.costmodel.time.elementwise_time import FormatWidths, activation_time, around_attention
 from opsk.costmodel.time.experts import expert_time
-from opsk.workload.plan import Precision, Software
+from opsk.workload.plan import Precision, Software, States
 
 _TORCHAO: dict[Precision, tuple[float, float]] = {
     Precision.FP8: (6.0, 8.0),
@@ -78,14 +80,15 @@ _BYTES = np.array(
 )
 _PYTORCH = SOFTWARE.index(Software.PYTORCH)
 _IS_LOW = np.array([precision.is_low for precision in PRECISIONS])
-_EAGER_S = (40 * 9e-6, 90 * 6e-6)
+FORWARD_LAUNCH_S, BACKWARD_LAUNCH_S = 9e-6, 6e-6
+_EAGER_S = (40 * FORWARD_LAUNCH_S, 90 * BACKWARD_LAUNCH_S)
 """Forward and backward of a layer of PyTorch modules: 38 to 44 kernels of 8 to 13 us, 85 to 100 of 5 to 8 us."""
 _COMPILED_S = (13 * 5e-6, 28 * 5e-6)
 """The same compiled: 12 to 14 kernels and 25 to 30, of 3 to 6 us."""
 _ENGINE_S = (14 * 13e-6, 28 * 9e-6)
 """Megatron Core with Transformer Engine: 12 to 15 kernels and 25 to 30, behind modules that take longer each."""
 _FUSED_S = (24 * 9e-6, 44 * 6e-6)
-"""Megatron-LM's own fused kernels (`opsk.costmodel.time.layer_time.FORWARD_KERNELS`)."""
+"""Megatron-LM's own fused kernels (`opsk.costmodel.time.elementwise_time.FORWARD_KERNELS`)."""
 LOW_PRECISION_FACTOR = 2.0
 """Casts and scales about double what the host does for a layer (TransformerEngine issue 761)."""
 _BY_SOFTWARE = {Software.MEGATRON_CORE: _ENGINE_S, Software.MEGATRON: _FUSED_S, Software.DEEPSPEED: _FUSED_S}
@@ -102,8 +105,6 @@ LATENT_WIDTH = 128.0
 """Kernels for latent attention (192 wide queries, 128 wide values) reach what those for heads of 128 do: 0.98 to 1.05
 of it forward and 0.81 to 0.93 backward on H200 and GB200 (benchmarks/published/attention_fits.csv)."""
 _WIDTHS = (64.0, 128.0, 256.0)
-FORWARD_KERNELS, BACKWARD_KERNELS = 24.0, 44.0
-"""Kernels of one layer: products, norms, bias, activation, dropout, residual, reshapes; counted in Megatron traces."""
 LOSS_FORWARD_BYTES, LOSS_BACKWARD_BYTES = 20.0, 14.0
 """Traffic for one logit in the unfused fp32 cross entropy: cast, maximum, exponent, sum; gradient, cast."""
 ALIGNED_ELEMENTS = 8.0
@@ -120,13 +121,9 @@ GPT-2's 50257 rows padded to 50304 make a whole step of 124M weights on A100 1.1
 from Scratch, chapter 5) to 1.25 times (Karpathy, nanoGPT, 2023): the head's two backward products, a sixth of its work,
 3 times. Newer GPUs fall back to the same kernels of two-byte loads, whose rate grew with multiprocessors and clock (1.5
 times from A100 to H100) and not with tensor cores (2.6 times)."""
-UNFUSED_NORM_PASSES, UNFUSED_NORM_BACKWARD_PASSES = 24.0, 40.0
-"""What two norms written in Python read and write beyond fused ones, in elements of 2 bytes: cast to fp32 (6 bytes),
-square and mean (4), scale (8), cast back (6), weight (4), 28 bytes against 4 each; their backward about twice."""
-UNFUSED_ROTARY_PASSES = 10.0
-"""The same of rotary positions in complex fp32, for each element of query and key."""
-UNFUSED_GATE_PASSES = 2.0
-"""The same of silu and product apart, for each inner element."""
+AUTOCAST_WEIGHT_BYTES = 6.0
+"""Autocast reads an fp32 weight and writes its 16-bit copy, which it holds for the forward."""
+_AUTOCAST, _FP32 = STATES.index(States.AUTOCAST), PRECISIONS.index(Precision.FP32)
 _NOTHING = to_float(0.0)
 _UNALIGNED_ROWS = np.array([UNALIGNED_ROW_FACTORS.get(name, 1.0) for name in generations()])
 
@@ -168,23 +165,27 @@ def layer_time(
 ) -> LayerTime:
     """Return how long layers and the ends of the model take for one micro-batch [s]."""
     attention = _attention(model, plans, shares, machine)
-    around = _around_attention(model, shares, machine, software)
+    wide = FormatWidths.of(model, plans, shares)
+    around = around_attention(model, shares, machine, software, wide)
     common = _projections(model, plans, shares, machine) + around + attention
-    mlp = _mlp(model, plans, shares, machine, software, shares.ffn_width)
+    mlp = _mlp(model, plans, shares, machine, software, shares.ffn_width, wide)
+    adapters = adapter_time(model, plans, shares, machine, software.elementwise_factor)
     of_experts = of_shared = _NOTHING
     with_attention = common
     if model.has_mixers:
-        common = _average_mixed_layer(model, shares, machine, around, common)
+        common = _average_mixed_layer(model, plans, shares, machine, around, common)
         attention, mlp = attention.times(model.attention_share), mlp.times(model.mlp_share)
-    plain = sparse = average = _add_launch_wait(_add_encoder(model, common + mlp), plans, machine)
+    whole = common + mlp if adapters is None else common + mlp + adapters.plain
+    plain = sparse = average = _add_launch_wait(_add_encoder(model, whole), plans, machine)
     if model.has_experts:
-        routed = _experts(model, plans, shares, machine, software)
+        routed = _experts(model, plans, shares, machine, software, wide)
         routed = routed.times(model.mlp_share) if model.has_mixers else routed
         sparse, of_experts = common + routed, routed.forward
         if any_of(model.shared_ffn):
-            shared = _mlp(model, plans, shares, machine, software, shares.shared_width)
+            shared = _mlp(model, plans, shares, machine, software, shares.shared_width, wide)
             shared = shared.times(minimum(model.shared_ffn, 1.0) * model.mlp_share)
             sparse, of_shared = sparse + shared, shared.forward
+        sparse = sparse if adapters is None else sparse + adapters.sparse
         sparse = _add_launch_wait(sparse, plans, machine)
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
@@ -230,14 +231,14 @@ def _add_casts(passes: Passes, casts: tuple[FloatColumn, FloatColumn] | None) ->
 
 
 def _average_mixed_layer(
-    model: ShapeColumns, shares: Shares, machine: Machine, around: Passes, attention: Passes
+    model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine, around: Passes, attention: Passes
 ) -> Passes:
     """Return the average layer without its MLP where only some layers have attention.
 
     ``around`` are the norms and similar work of every layer, and ``attention`` a whole layer with attention.
     """
     weights, sides, elements = mixer_products(model, shares)
-    mixer = _of_products(shares, machine, weights, sides, elements * shares.activation_bytes)
+    mixer = _of_products(plans, shares, machine, weights, sides, elements * shares.activation_bytes)
     mixer = mixer + mixer_passes(model, shares, machine)
     rest = around.times(model.blocks / 2.0 - model.attention_share)
     return rest + attention.times(model.attention_share) + mixer.times(model.mixer_share)
@@ -282,7 +283,7 @@ def _projections(model: ShapeColumns, plans: PlanTable, shares: Shares, machine:
         gradients=shares.tokens * (model.hidden + width - shares.query_width),
         weights=weights,
     )  # fmt: skip
-    return _add_casts(_of_products(shares, machine, weights, sides, activations), casts)
+    return _add_casts(_of_products(plans, shares, machine, weights, sides, activations), casts)
 
 
 def _mlp(
@@ -292,6 +293,7 @@ def _mlp(
     machine: Machine,
     software: SoftwareColumns,
     inner: FloatColumn,
+    wide: FormatWidths | None,
 ) -> Passes:
     """Return the passes of an MLP of ``inner`` width on this GPU, dense or shared experts, activation included [s]."""
     hidden, gated = model.hidden, model.gated_mlp
@@ -304,28 +306,41 @@ def _mlp(
         gradients=shares.tokens * (hidden + (1.0 + gated) * inner),
         weights=weights,
     )  # fmt: skip
-    products = _add_casts(_of_products(shares, machine, weights, 2.0 * hidden + matrices * inner, activations), casts)
-    return products + _activation(model, shares, machine, software, shares.tokens * inner)
-
-
-def _activation(
-    model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns, elements: FloatColumn
-) -> Passes:
-    """Return the passes of the activation function: 2 and 3 times the inner elements, 3 and 5 when gated [s]."""
-    cost = elements * software.elementwise_factor * shares.activation_bytes / machine.hbm_bytes_per_s
-    forward = 2.0 + model.gated_mlp + UNFUSED_GATE_PASSES * shares.runs_unfused
-    backward = 3.0 + 2.0 * model.gated_mlp + UNFUSED_GATE_PASSES * shares.runs_unfused
-    return Passes(forward=forward * cost, by_input=backward * cost, by_weight=_NOTHING)
+    sides = 2.0 * hidden + matrices * inner
+    products = _add_casts(_of_products(plans, shares, machine, weights, sides, activations), casts)
+    return products + activation_time(model, shares, machine, software, shares.tokens * inner, wide)
 
 
 def _of_products(
-    shares: Shares, machine: Machine, weights: FloatColumn, sides: FloatColumn, activation_bytes: FloatColumn
+    plans: PlanTable,
+    shares: Shares,
+    machine: Machine,
+    weights: FloatColumn,
+    sides: FloatColumn,
+    activation_bytes: FloatColumn,
 ) -> Passes:
     """Return the passes of dense products of all tokens."""
     tokens, size = shares.tokens, machine.matmul_size
     arithmetic_s = 2.0 / machine.matmul_flop_per_s * ((tokens + size) * weights + size * tokens * sides)
     products = _Products(arithmetic_s=arithmetic_s, activation_bytes=activation_bytes, weights=weights)
-    return _passes(products, machine, shares)
+    return _add_unpacked(_passes(products, machine, shares), plans, shares, machine, weights)
+
+
+def _add_unpacked(passes: Passes, plans: PlanTable, shares: Shares, machine: Machine, weights: FloatColumn) -> Passes:
+    """Add the time in which weights are put into the products' format: fp32 ones under autocast, and quantised ones.
+
+    Autocast casts a whole fp32 weight once a forward (4 + 2 bytes), which FSDP does as it gathers.
+    """
+    unpacked = unpacked_s(plans, machine, weights)
+    if unpacked is not None:
+        passes = passes + Passes(forward=unpacked, by_input=unpacked, by_weight=_NOTHING)
+    is_cast: BoolColumn = plans.states == _AUTOCAST
+    if any_of(is_cast):
+        is_cast = is_cast & (plans.software == _PYTORCH) & (plans.precision != _FP32)
+        is_cast = is_cast & (shares.lora_rank == 0) & logical_not(shares.shards_weights)
+        cast_s = when(is_cast, AUTOCAST_WEIGHT_BYTES * weights / machine.hbm_bytes_per_s)
+        passes = passes + Passes(forward=cast_s, by_input=_NOTHING, by_weight=_NOTHING)
+    return passes
 
 
 def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
@@ -355,18 +370,25 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
 
 
 def _experts(
-    model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine, software: SoftwareColumns
+    model: ShapeColumns,
+    plans: PlanTable,
+    shares: Shares,
+    machine: Machine,
+    software: SoftwareColumns,
+    wide: FormatWidths | None,
 ) -> Passes:
     """Return the passes of the routed experts of one layer, without communication [s]."""
     tokens, width = shares.expert_tokens, maximum(shares.expert_width, 1.0)
+    weights = maximum(model.experts / shares.ep, 1.0) * (2.0 + model.gated_mlp) * model.hidden * width
     casts = quantising_s(
         plans, shares, machine,
         inputs=tokens * (model.hidden + width),
         gradients=tokens * (model.hidden + (1.0 + model.gated_mlp) * width),
-        weights=maximum(model.experts / shares.ep, 1.0) * (2.0 + model.gated_mlp) * model.hidden * width,
+        weights=weights,
     )  # fmt: skip
     products = _add_casts(expert_time(model, shares, machine, software), casts)
-    return products + _activation(model, shares, machine, software, tokens * width)
+    products = _add_unpacked(products, plans, shares, machine, weights)
+    return products + activation_time(model, shares, machine, software, tokens * width, wide)
 
 
 def _attention(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine) -> Passes:
@@ -388,29 +410,6 @@ def _attention(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: M
     return Passes(
         forward=where(is_fused, forward, arithmetic + 6.5 * scores_s),
         by_input=where(is_fused, backward, 2.0 * arithmetic + 9.5 * scores_s),
-        by_weight=_NOTHING,
-    )
-
-
-def _around_attention(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Passes:
-    """Return the passes of norms, dropout, residual and rotary positions, and of the gaps before all kernels [s].
-
-    Passes over the residual stream (elements read or written): norm 2 x 2 and bias-dropout-add 2 x 3.5 forward; norm
-    2 x 3, dropout 2 x 2.5 and residual 2 x 1.5 backward. Rotary positions read and write query and key once each way.
-    """
-    apart = shares.runs_unfused
-    rotary = (
-        (1.0 - model.learned_positions)
-        * (2.0 + UNFUSED_ROTARY_PASSES * apart)
-        * shares.tokens
-        * (shares.query_width + shares.kv_width)
-    )
-    stream = shares.plain_tokens * model.hidden
-    cost = software.elementwise_factor * shares.activation_bytes / machine.hbm_bytes_per_s
-    gaps = software.kernel_gap_s
-    return Passes(
-        forward=((11.0 + UNFUSED_NORM_PASSES * apart) * stream + rotary) * cost + FORWARD_KERNELS * gaps,
-        by_input=((14.0 + UNFUSED_NORM_BACKWARD_PASSES * apart) * stream + rotary) * cost + BACKWARD_KERNELS * gaps,
         by_weight=_NOTHING,
     )
 
@@ -489,7 +488,8 @@ def launches_s(plans: PlanTable, machine: Machine) -> tuple[FloatColumn, FloatCo
         factor * where(plans.compiled & (plans.software == _PYTORCH), compiled, default[index])
         for index, compiled in enumerate(_COMPILED_S)
     )
-    return forward, backward
+    more_forward, more_backward = count_launches(plans)
+    return forward + factor * more_forward * FORWARD_LAUNCH_S, backward + factor * more_backward * BACKWARD_LAUNCH_S
 
 
 def attention_s(

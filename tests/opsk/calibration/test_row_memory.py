@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsk.calibration.runs.runs import Run, parse_runs
-from opsk.workload.plan import Loss, Recompute, StateFormat, States
+from opsk.workload.plan import Loss, OptimizerStep, Recompute, StateFormat, States
 from tests.fakes.tables_of_runs import row, table
 
 
@@ -53,3 +53,26 @@ def test_weights_are_kept_in_fp8_where_it_is_stated_or_usual(columns: dict[str, 
 def test_fused_losses_are_those_of_the_software() -> None:
     assert one(software="megatron-core", loss_kernel="fused").plan.loss is Loss.MEGATRON_FUSED
     assert one(software="pytorch-fsdp", loss_kernel="fused").plan.loss is Loss.KERNEL
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_upcast"),
+    [
+        ({"software": "hf-trainer", "finetuning": "qlora"}, True),
+        ({"software": "hf-trainer", "finetuning": "lora"}, False),
+        ({"software": "hf-trainer", "finetuning": "qlora", "layer_kernels": "fused"}, False),
+        ({"software": "hf-trainer", "finetuning": "qlora", "sharding": "zero3/fsdp", "gpus": "8", "dp": "8"}, False),
+        ({"software": "hf-trainer", "finetuning": "qlora", "source_date": "2026-05"}, False),
+        ({"software": "unsloth", "finetuning": "qlora"}, False),
+    ],
+)
+def test_trainers_upcast_what_is_not_quantised(columns: dict[str, str], is_upcast: bool) -> None:
+    # PEFT's prepare_model_for_kbit_training; FSDP needs one format, and plugins with kernels of their own omit it
+    alone = {"gpus": "1", "tp": "1", "dp": "1", "precision": "bf16", "source_date": "2024-06", "arch": "llama"}
+    assert one(**{**alone, **columns}).plan.upcast_base is is_upcast
+
+
+def test_a_flat_adamw_holds_the_roots_of_its_moments() -> None:
+    # InternEvo's HybridZeroOptimizer steps torch.optim.AdamW, which is fused since March 2024 (train/pipeline.py)
+    steps = [one(software="internevo", source_date=date).plan.optimizer_step for date in ("2023-11", "2024-05")]
+    assert steps == [OptimizerStep.FOREACH, OptimizerStep.FUSED]
