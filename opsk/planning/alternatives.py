@@ -108,7 +108,7 @@ def neighbours(
         if further.changes[0].axis != near.changes[0].axis
     ]
     for proposed in (*saving, *faster, *second):
-        alternative = _lay_out_again(model, plan, proposed)
+        alternative = _split_stages_again(model, plan, proposed)
         is_new = (
             alternative.plan != plan and alternative.plan not in alternatives and alternative.plan.gpus == plan.gpus
         )
@@ -123,7 +123,7 @@ def neighbours(
     return list(alternatives.values())
 
 
-def _lay_out_again(model: ModelShape, requested: Plan, alternative: Alternative) -> Alternative:
+def _split_stages_again(model: ModelShape, requested: Plan, alternative: Alternative) -> Alternative:
     """Return an alternative with ends for its own number of stages, where the requested plan has ends by hand."""
     plan = alternative.plan
     if plan.pp == requested.pp or not requested.first_stage_layers + requested.last_stage_layers:
@@ -131,9 +131,9 @@ def _lay_out_again(model: ModelShape, requested: Plan, alternative: Alternative)
     layers = model.layers + model.encoder_layers
     ends = sorted(list_light_ends(layers, plan.pp) if plan.pp > 1 else (), reverse=requested.first_stage_layers > 0)
     for first, last in ((0, 0), *ends):
-        laid_out = replace(plan, first_stage_layers=first, last_stage_layers=last)
-        if not find_violations(model, laid_out, (Rule.LAYERS,)):
-            return replace(alternative, plan=laid_out)
+        changed = replace(plan, first_stage_layers=first, last_stage_layers=last)
+        if not find_violations(model, changed, (Rule.LAYERS,)):
+            return replace(alternative, plan=changed)
     return alternative
 
 

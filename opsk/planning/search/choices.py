@@ -28,6 +28,8 @@ from opsk.workload.plan import Plan, Schedule, Sharding, Software
 
 SIMPLER_WITHIN = 0.03
 """A simpler plan that loses no more than this of the expected speed is worth its simplicity."""
+SURER_WITHIN = 0.05
+"""Predictions miss by more than this (``docs/recipes.md``): within it, runs on the same generation of GPUs decide."""
 ROOMIER_WITHIN = 0.1
 """Of plans that lose no more than this, the one that leaves the most memory free is shown."""
 LIKE_WITHIN = 0.01
@@ -136,8 +138,10 @@ class _Selection:
     def select_first(self) -> Candidate:
         """Return the plan to take: on measured ground where any is, of nearly equal ones the simplest."""
         fitting = [candidate for candidate in self.pool if candidate.fit_probability >= TRY_FROM] or self.pool
-        measured = [candidate for candidate in fitting if self.find_evidence(candidate).is_measured]
-        return self._select_simplest(measured or fitting)
+        measured = [candidate for candidate in fitting if self.find_evidence(candidate).is_measured] or fitting
+        limit_s = measured[0].likely_s * (1.0 + SURER_WITHIN)
+        near = [candidate for candidate in measured if candidate.likely_s <= limit_s]
+        return self._select_simplest([one for one in near if self.find_evidence(one).runs] or measured)
 
     def assign_roles(self, take: Candidate) -> dict[Candidate, list[Role]]:
         """Return the plans that are the best in some respect, with these roles; a twin of one is not added."""

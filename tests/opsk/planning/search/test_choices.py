@@ -11,6 +11,7 @@ import pytest
 
 from opsk.costmodel.efficiency.evidence import find_evidence, list_measured
 from opsk.frameworks import megatron
+from opsk.hardware import catalog
 from opsk.planning.search.choices import (
     Choice,
     Role,
@@ -20,6 +21,7 @@ from opsk.planning.search.choices import (
     list_choices,
     select_measured,
 )
+from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.result import Candidate, SearchResult
 from opsk.planning.search.search import search_space
 from opsk.planning.search.space import build_space
@@ -57,7 +59,7 @@ def test_no_plan_that_was_measured_is_much_faster_than_the_first(
     choices: tuple[Choice, ...], candidates: list[Candidate]
 ):
     measured = [one for one in candidates if find_evidence(MODEL, one.plan, CLUSTER).is_measured]
-    assert choices[0].candidate.likely_s <= 1.03 * min(one.likely_s for one in measured)
+    assert choices[0].candidate.likely_s <= 1.05 * 1.03 * min(one.likely_s for one in measured)
 
 
 def test_the_fastest_has_the_greatest_expected_speed_of_all(choices: tuple[Choice, ...], candidates: list[Candidate]):
@@ -135,7 +137,7 @@ def test_what_few_runs_use_makes_a_plan_less_simple(axes: dict[str, Any], count:
     assert count_features(Plan(global_batch=24, **axes), hb_domain_gpus=8) == count
 
 
-def _first_of(*numbers: tuple[dict[str, Any], float, float]) -> Plan:
+def _first_of(*numbers: tuple[dict[str, Any], float, float], asked: PlanRequest = ASKED) -> Plan:
     """Return the plan to take of some, each with its time and its chance to fit."""
     likely = tuple(
         Candidate(
@@ -148,7 +150,7 @@ def _first_of(*numbers: tuple[dict[str, Any], float, float]) -> Plan:
         )
         for axes, step_s, chance in numbers
     )
-    return list_choices([ASKED], SearchResult(best=likely), 5, searches=False)[0].candidate.plan
+    return list_choices([asked], SearchResult(best=likely), 5, searches=False)[0].candidate.plan
 
 
 MEASURED, UNMEASURED = {"tp": 2, "dp": 4}, {"tp": 2, "dp": 4, "sharding": Sharding.ZERO3}
@@ -170,6 +172,14 @@ def test_of_equally_simple_plans_the_first_is_that_of_which_more_runs_were_measu
             for axes in (sharded, split)]  # fmt: skip
     assert runs[0] < runs[1]
     assert _first_of((sharded, 1.0, 0.99), (split, 1.02, 0.99)).pp == 2
+
+
+@pytest.mark.parametrize(("slower", "pp"), [(1.04, 2), (1.06, 1)])
+def test_of_plans_as_fast_as_can_be_known_the_first_was_measured_on_such_gpus(slower: float, pp: int):
+    # Megatron's FSDP was measured on other GPUs than A100, TP and PP on these
+    a100 = replace(ASKED, cluster=catalog.cluster("superpod-a100"))
+    sharded, split = {"dp": 8, "sharding": Sharding.ZERO3}, {"tp": 4, "pp": 2}
+    assert _first_of((sharded, 1.0, 0.99), (split, slower, 0.99), asked=a100).pp == pp
 
 
 def test_a_conventional_plan_keeps_tensor_parallelism_in_the_hb_domain():
