@@ -60,11 +60,13 @@ fix: $(VENV)/.ready  ## let ruff format and repair what it can
 PYTEST = $(BIN)/python -m pytest -q --durations=25 --durations-min=1.0
 # The longest begin first, so that no long one is left for the end. With two and a half a processor both are busy, since
 # each waits a third of its time; with more, what a test starts is not ready in time.
-WAITING = part-unstable part-installed part-bookworm part-rest part-trixie part-failures part-bare part-deploy part-lab part-exporters part-soak
+WAITING = part-unstable part-installed part-bookworm part-rest part-trixie part-failures part-bare part-deploy part-lab part-exporters part-packaging part-soak part-tui
 AT_ONCE := $(shell echo $$((5 * $$(nproc 2>/dev/null || echo 2) / 2)))
 part-core: SELECTED = -n logical --maxprocesses=16 --dist worksteal tests/opsk tests/jobcheck
-part-rest: SELECTED = $(addprefix --ignore=tests/,integration soak bare_root opsk jobcheck deploy packaging)
-part-deploy: SELECTED = tests/deploy tests/packaging
+part-rest: SELECTED = $(addprefix --ignore=tests/,integration soak bare_root opsk jobcheck deploy packaging tui)
+part-tui: SELECTED = tests/tui
+part-deploy: SELECTED = tests/deploy
+part-packaging: SELECTED = tests/packaging
 # Each of both installs a whole machine: in a row they are the longest part.
 part-bookworm: SELECTED = tests/bare_root/test_debian_12.py
 part-bare: SELECTED = --ignore=tests/bare_root/test_debian_12.py tests/bare_root
@@ -83,9 +85,15 @@ ifdef TESTS
 test: test-setup
 	@$(PYTEST) $(TESTS)
 else
-test: test-setup  ## make check and every test (TESTS="tests/opsk/lab ...": only these)
+# Types and style need Python's packages alone: they are checked while apt still installs what the core's tests run.
+core: test-system $(VENV)/.ready
+	+@$(MAKE) --no-print-directory --silent part-core
+
+test: $(if $(CAN_MAKE_VENV),,test-setup)  ## make check and every test (TESTS="tests/opsk/lab ...": only these)
 	@echo "tests: the core beside make check, then those that wait for daemons side by side; each part is shown at its end"
-	+@failed=0; $(SIDE_BY_SIDE) check part-core || failed=1; $(SIDE_BY_SIDE)=$(AT_ONCE) $(WAITING) || failed=1; exit $$failed
+	+@failed=0; $(MAKE) --no-print-directory --silent --keep-going --jobs check core || failed=1; \
+	$(MAKE) --no-print-directory --silent --question $(VENV)/.ready || exit 1; \
+	$(SIDE_BY_SIDE)=$(AT_ONCE) $(WAITING) || failed=1; exit $$failed
 endif
 
 quick: setup  ## make check and the core's tests: the inner loop
@@ -137,4 +145,4 @@ lock:  ## pin requirements.lock again (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 	  --extra dev --no-emit-package opsk --generate-hashes pyproject.toml -o requirements.lock --upgrade --quiet
 
-.PHONY: help system test-system setup test-setup check check-style check-types check-layers fix part-core $(WAITING) test quick slurm-roots slurm-matrix demo golden docs site bench fuzz soak packages audit release lock
+.PHONY: help system test-system setup test-setup check check-style check-types check-layers fix part-core core $(WAITING) test quick slurm-roots slurm-matrix demo golden docs site bench fuzz soak packages audit release lock

@@ -1,6 +1,6 @@
 """Does the script that makes roots leave good ones alone, say what it does, and end well where it cannot?
 
-Nothing is installed here: `debootstrap` is one of ours that fails.
+Nothing is installed here: `mmdebstrap` is one of ours that fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def home(tmp_path: Path) -> Path:
     """A cache whose root of unstable was made by the present recipe."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    stub(programs / "debootstrap", "echo 'E: no such mirror'; mkdir -p \"$3\"; exit 1")
+    stub(programs / "mmdebstrap", "echo 'E: no such mirror'; mkdir -p \"${@: -2:1}\"; exit 1")
     root = root_of(tmp_path, "unstable")
     root.mkdir(parents=True)
     (root / ".opsk-root").write_text("slurm 26.05.5\n")
