@@ -12,6 +12,8 @@ from opsk.units import KIB
 
 _GOES_ON_BYTES = 16 * KIB
 """More than a program that ends still writes: Python's own buffer of what is printed holds 8 KiB."""
+_NEXT_JOB_BYTES = 64 * KIB
+"""More than the ranks of a job still write while Slurm ends it, unless they say why they end."""
 _NEXT_TRIAL = "sweep.next_trial"
 _SURVIVABLE = frozenset((FailureClass.SOFTWARE, FailureClass.CONFIG, FailureClass.GPU_MEMORY))
 """Programs handle exceptions of these classes and go on, and scripts start the next program."""
@@ -20,7 +22,7 @@ _SURVIVABLE = frozenset((FailureClass.SOFTWARE, FailureClass.CONFIG, FailureClas
 def drop_earlier_jobs(findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> list[Finding]:
     """Return findings without those of jobs that ended in the same log before its last one did.
 
-    The last one may have ended without a word of Slurm: then much follows, steps of training among it.
+    The last one may have ended without a word of Slurm: then steps of training follow, or very much and no failure.
     """
     ends: dict[str, list[Finding]] = defaultdict(list)
     for finding in findings:
@@ -30,11 +32,18 @@ def drop_earlier_jobs(findings: Sequence[Finding], ranks: Sequence[RankProgress]
     for source, those in ends.items():
         last = max(those, key=lambda each: each.order)
         earlier = [each.order for each in those if each.fields.get("job") != last.fields.get("job")]
-        is_earlier = (
-            _find_last_step(source, ranks) > last.order and _find_size(source, ranks) - last.order > _GOES_ON_BYTES
-        )
+        is_earlier = _is_followed_by_job(last, findings, ranks)
         begins[source] = last.order if is_earlier else max(earlier, default=-1)
     return [each for each in findings if each.origin is Origin.KERNEL or each.order > begins.get(each.source, -1)]
+
+
+def _is_followed_by_job(end: Finding, findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> bool:
+    """Return whether the end of a job is followed by another job in the same log, and not by its own last output."""
+    rest_bytes = _find_size(end.source, ranks) - end.order
+    if rest_bytes > _GOES_ON_BYTES and _find_last_step(end.source, ranks) > end.order:
+        return True
+    fails = any(each.source == end.source and each.order > end.order and _shows_failure(each) for each in findings)
+    return rest_bytes > _NEXT_JOB_BYTES and not fails
 
 
 def demote_survived(findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> tuple[Finding, ...]:

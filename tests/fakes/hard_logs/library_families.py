@@ -295,23 +295,21 @@ LIBRARY_FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         failure="host_memory",
-        source="LSF bjobs exit reasons; Torque src/resmom/linux/mom_mach.c; OpenPBS cgroups hook; HTCondor condor_starter; ucx src/ucs/debug/debug.c",
+        source="LSF bjobs exit reasons; Torque src/resmom/linux/mom_mach.c; OpenPBS cgroups hook; ucx src/ucs/debug/debug.c",
         messages=(
             "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.",
             "=>> PBS: job killed: mem 4212340kb exceeded limit 4194304kb",
             "=>> PBS: job killed: vmem 42949672960 exceeded limit 34359738368",
             "Cgroup mem limit exceeded: oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=4711.pbs,mems_allowed=0-1",
-            "	Error from slot1_1@{node}: Job has gone over cgroup memory limit of 4096 megabytes. Last measured usage: 4090 megabytes.  Consider resubmitting with a higher request_memory.",
             "[{node}:3112 :0:3390] Caught signal 7 (Bus error: nonexistent physical address)",
         ),
     ),
     Family(
         failure="cancelled",
-        source="LSF bjobs exit reasons; HTCondor src/condor_schedd.V6",
+        source="LSF bjobs exit reasons",
         messages=(
             "TERM_OWNER: job killed by owner.",
             "TERM_ADMIN: job killed by root or LSF administrator.",
-            "	via condor_rm (by user ada)",
         ),
     ),
     Family(

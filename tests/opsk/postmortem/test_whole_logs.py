@@ -399,6 +399,8 @@ def test_a_search_for_settings_goes_on_after_a_trial_that_failed(tmp_path: Path)
 def test_a_job_that_was_cancelled_is_no_word_of_the_next_one_in_its_log(tmp_path: Path) -> None:
     steps = "".join(f"step {step} | loss: 2.3100 | 1.23 s/step\n" for step in range(1000))
     assert named(explained(tmp_path, steps + cancelled(4711) + steps)) == ""
+    assert named(explained(tmp_path, steps + cancelled(4711) + 7 * NOISE)) == ""
+    assert named(explained(tmp_path, steps + cancelled(4711) + LONG)) == "cancelled"
     assert (
         named(explained(tmp_path, steps + cancelled(4711) + "step 1000 | loss: 2.3100 | 1.23 s/step\n")) == "cancelled"
     )
