@@ -27,8 +27,8 @@ _HANDLED = re.compile(
     r"|Trial \d{1,7} failed with value)",
     re.IGNORECASE,
 )
-_IGNORED = ("Exception ignored ", "the following exception was raised")
-"""Python prints the first for exceptions that nothing could catch, at its end and in destructors; Sphinx the second."""
+_IGNORED = ("Exception ignored ", "the following exception was raised", "Could not load bitsandbytes native library")
+"""What stands above a traceback that ended nothing: Python's of destructors, Sphinx's, and that of an optional part."""
 _PLAIN_ENDS = ("KeyboardInterrupt", "SystemExit", "SignalException", "InterruptedError")
 _LONGEST_PREFIX_CHARS = 120
 _LEVELS = frozenset(("DEBUG", "INFO", "NOTE", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"))

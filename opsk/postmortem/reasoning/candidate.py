@@ -49,3 +49,8 @@ def sort_key(finding: Finding) -> tuple[float, int]:
 def find_first_s(findings: Sequence[Finding]) -> float | None:
     """Return the time of the first of some findings."""
     return min((finding.time_s for finding in findings if finding.time_s is not None), default=None)
+
+
+def is_labelled(finding: Finding) -> bool:
+    """Return whether a finding is of one of several processes."""
+    return finding.place.rank is not None or finding.place.local_rank is not None or bool(finding.place.ranks)

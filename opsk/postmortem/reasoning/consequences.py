@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from opsk.postmortem.reasoning.candidate import ENDS_JOB, PROCESS_ENDS
+from opsk.postmortem.reasoning.candidate import ENDS_JOB, PROCESS_ENDS, is_labelled
 from opsk.postmortem.values import Evidence, FailureClass, Finding, Origin, RankProgress, Role
 
 _EXCEPTION = "python.exception"
@@ -243,7 +243,7 @@ def _demote_after_program(findings: Sequence[Finding], steps: LastSteps) -> list
     raised: dict[str, int] = {}
     for finding in findings:
         is_end = finding.signature in _ENDS_A_RANK and finding.role is Role.ROOT and not steps.are_after(finding)
-        if is_end and _is_labelled(finding):
+        if is_end and is_labelled(finding):
             raised[finding.source] = min(finding.order, raised.get(finding.source, finding.order))
     return [
         replace(finding, role=Role.CASCADE)
@@ -259,23 +259,18 @@ def _demote_first_tries(findings: Sequence[Finding]) -> list[Finding]:
     """Demote an argument that a program refused where much further down it ran, and failed in another way."""
     last: dict[str, int] = {}
     for finding in findings:
-        is_root = finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and not _is_labelled(finding)
+        is_root = finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and not is_labelled(finding)
         if is_root and finding.failure not in (FailureClass.CONFIG, FailureClass.RENDEZVOUS):
             last[finding.source] = max(finding.order, last.get(finding.source, 0))
     return [
         replace(finding, role=Role.CONFIRMATION)
         if finding.signature == _REFUSED
         and finding.role is Role.ROOT
-        and not _is_labelled(finding)
+        and not is_labelled(finding)
         and max(finding.order, finding.last_order) < last.get(finding.source, 0) - _FAR_BYTES
         else finding
         for finding in findings
     ]
-
-
-def _is_labelled(finding: Finding) -> bool:
-    """Return whether a finding is of one of several processes."""
-    return finding.place.rank is not None or finding.place.local_rank is not None or bool(finding.place.ranks)
 
 
 def _demote_repeated(findings: Sequence[Finding]) -> list[Finding]:

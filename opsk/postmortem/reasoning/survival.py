@@ -1,11 +1,12 @@
-"""Determines what a log shows was survived: jobs before the last one in it, and failures that it goes on long after."""
+"""Determines what a log shows was survived: earlier jobs and runs in it, and failures that it goes on long after."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from opsk.postmortem.reasoning.candidate import is_labelled
 from opsk.postmortem.reasoning.ends import REPORTS_OF_ENDS
 from opsk.postmortem.values import FailureClass, Finding, Origin, RankProgress, Role
 from opsk.units import KIB
@@ -14,9 +15,15 @@ _GOES_ON_BYTES = 16 * KIB
 """More than a program that ends still writes: Python's own buffer of what is printed holds 8 KiB."""
 _NEXT_JOB_BYTES = 64 * KIB
 """More than the ranks of a job still write while Slurm ends it, unless they say why they end."""
-_NEXT_TRIAL = "sweep.next_trial"
+_NEXT_TRIAL, _RUN_BEGINS, _LSF_REPORT = "sweep.next_trial", "run.begins", "batch.report"
+_IN_REPORT = "batch."
+"""LSF states in its report below a job's output how it ended; the output of the next job stands below that."""
 _SURVIVABLE = frozenset((FailureClass.SOFTWARE, FailureClass.CONFIG, FailureClass.GPU_MEMORY))
 """Programs handle exceptions of these classes and go on, and scripts start the next program."""
+_OF_A_RUN = _SURVIVABLE | {
+    FailureClass.STORAGE, FailureClass.HOST_MEMORY, FailureClass.RENDEZVOUS, FailureClass.NUMERIC,
+}  # fmt: skip
+"""What ended one run is over when the next one begins."""
 
 
 def drop_earlier_jobs(findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> list[Finding]:
@@ -25,16 +32,26 @@ def drop_earlier_jobs(findings: Sequence[Finding], ranks: Sequence[RankProgress]
     The last one may have ended without a word of Slurm: then steps of training follow, or very much and no failure.
     """
     ends: dict[str, list[Finding]] = defaultdict(list)
+    reports: dict[str, list[int]] = defaultdict(list)
     for finding in findings:
         if finding.origin is Origin.LAUNCHER and finding.role is Role.ROOT and finding.fields.get("level") == "JOB":
             ends[finding.source].append(finding)
-    begins = {}
+        elif finding.signature == _LSF_REPORT:
+            reports[finding.source].append(finding.order)
+    begins = {source: sorted(orders)[-2] for source, orders in reports.items() if len(orders) > 1}
+    reported = {source: max(orders) for source, orders in reports.items()}
     for source, those in ends.items():
         last = max(those, key=lambda each: each.order)
         earlier = [each.order for each in those if each.fields.get("job") != last.fields.get("job")]
         is_earlier = _is_followed_by_job(last, findings, ranks)
         begins[source] = last.order if is_earlier else max(earlier, default=-1)
-    return [each for each in findings if each.origin is Origin.KERNEL or each.order > begins.get(each.source, -1)]
+
+    def is_of_last(finding: Finding) -> bool:
+        if finding.signature.startswith(_IN_REPORT) and finding.order < reported.get(finding.source, -1):
+            return False
+        return finding.order > begins.get(finding.source, -1)
+
+    return [each for each in findings if each.origin is Origin.KERNEL or is_of_last(each)]
 
 
 def _is_followed_by_job(end: Finding, findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> bool:
@@ -47,28 +64,37 @@ def _is_followed_by_job(end: Finding, findings: Sequence[Finding], ranks: Sequen
 
 
 def demote_survived(findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> tuple[Finding, ...]:
-    """Return findings in which failures are no roots after which their log goes on for long, and nothing else fails.
+    """Return findings in which what was survived is no root.
 
-    In a search for settings the next trial is enough.
+    A log goes on for long and nothing else in it fails, or much later something fails that is no consequence. In a
+    search for settings the next trial is enough, and so is the beginning of another run after which nothing fails.
     """
-    last: dict[str, int] = defaultdict(lambda: -1)
-    trials: dict[str, int] = {}
+    last = _find_last(each for each in findings if _shows_failure(each))
+    trials = _find_last(each for each in findings if each.signature == _NEXT_TRIAL)
+    runs = _find_last(each for each in findings if each.signature == _RUN_BEGINS)
+    late = _find_last(each for each in findings if each.role is Role.ROOT and not is_labelled(each))
+
+    def is_survived(finding: Finding) -> bool:
+        source, order = finding.source, max(finding.order, finding.last_order)
+        if finding.role is not Role.ROOT or finding.origin is not Origin.JOB_LOG:
+            return False
+        if finding.failure in _OF_A_RUN and last[source] < runs.get(source, -1):
+            return True
+        return finding.failure in _SURVIVABLE and (
+            _find_size(source, ranks) - last[source] > _GOES_ON_BYTES
+            or order < trials.get(source, -1)
+            or (not is_labelled(finding) and late.get(source, -1) - order > _NEXT_JOB_BYTES)
+        )
+
+    return tuple(replace(each, role=Role.CONFIRMATION) if is_survived(each) else each for each in findings)
+
+
+def _find_last(findings: Iterable[Finding]) -> Mapping[str, int]:
+    """Return where in each log the last of some findings is."""
+    last: dict[str, int] = {}
     for finding in findings:
-        order = max(finding.order, finding.last_order)
-        if _shows_failure(finding):
-            last[finding.source] = max(last[finding.source], order)
-        elif finding.signature == _NEXT_TRIAL:
-            trials[finding.source] = max(trials.get(finding.source, -1), order)
-    went_on = {source for source, order in last.items() if _find_size(source, ranks) - order > _GOES_ON_BYTES}
-    return tuple(
-        replace(finding, role=Role.CONFIRMATION)
-        if (finding.source in went_on or max(finding.order, finding.last_order) < trials.get(finding.source, -1))
-        and finding.role is Role.ROOT
-        and finding.origin is Origin.JOB_LOG
-        and finding.failure in _SURVIVABLE
-        else finding
-        for finding in findings
-    )
+        last[finding.source] = max(last.get(finding.source, -1), finding.order, finding.last_order)
+    return last
 
 
 def _shows_failure(finding: Finding) -> bool:

@@ -420,3 +420,46 @@ def test_what_a_compiled_reader_of_data_refuses_is_the_program_s_fault(tmp_path:
     text = HEAD + '  File "pyarrow/error.pxi", line 91, in pyarrow.lib.check_status\n'
     text += "pyarrow.lib.ArrowInvalid: ('Could not convert <POINT (-74 40)> with type Point: did not recognize Python value type', 'Conversion failed')\n"
     assert named(explained(tmp_path, text)) == "software"
+
+
+def test_what_failed_long_before_another_failure_was_another_run(tmp_path: Path) -> None:
+    missing = raised("ModuleNotFoundError", "No module named 'seaborn'")
+    interrupted = raised("KeyboardInterrupt")
+    assert named(explained(tmp_path, missing + 7 * NOISE + interrupted)) == "cancelled"
+    assert named(explained(tmp_path, missing + NOISE + interrupted)) != "cancelled"
+    labelled = raised("ModuleNotFoundError", "No module named 'seaborn'", label="[rank3]: ")
+    assert named(explained(tmp_path, labelled + 7 * NOISE + raised("KeyError", "'a'", label="[rank0]: "))) == "config"
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [
+        "nohup: ignoring input",
+        "W0105 10:00:00.000000 31 torch/distributed/run.py:793] Setting OMP_NUM_THREADS environment variable for each process to be 1 in default",
+        "2026-01-05 10:00:00,100	INFO worker.py:1841 -- Started a local Ray instance.",
+    ],
+)
+def test_a_run_that_begins_has_nothing_to_do_with_what_the_one_before_ended_by(begins: str, tmp_path: Path) -> None:
+    failed = raised("OSError", "[Errno 28] No space left on device")
+    assert named(explained(tmp_path, f"{begins}\n{failed}")) == "storage"
+    assert named(explained(tmp_path, f"{failed}{begins}\nsaved a shard\n")) == ""
+    assert named(explained(tmp_path, f"{failed}{begins}\n{raised('KeyError', 'a')}")) != ""
+
+
+def test_the_last_report_of_lsf_counts(tmp_path: Path) -> None:
+    def report(job: int, end: str, why: str) -> str:
+        return f"Sender: LSF System <lsfadmin@n-1>\nSubject: Job {job}: <train> in cluster <dcc> {end}\n\n{why}\n"
+
+    owner = report(31, "Exited", "TERM_OWNER: job killed by owner.\nExited with exit code 143.")
+    well = report(32, "Done", "Successfully completed.")
+    assert named(explained(tmp_path, owner)) == "cancelled"
+    assert named(explained(tmp_path, owner + well)) == ""
+    assert named(explained(tmp_path, well + owner)) == "cancelled"
+
+
+def test_an_optional_library_that_logs_why_it_is_not_there_ended_nothing(tmp_path: Path) -> None:
+    """bitsandbytes cextension.py logs the traceback, prints advice, and the import succeeds."""
+    logged = "Could not load bitsandbytes native library: 'NoneType' object has no attribute 'split'\n"
+    advice = "CUDA Setup failed despite CUDA being available.\nDevice set to use cuda:0\n"
+    text = logged + raised("AttributeError", "'NoneType' object has no attribute 'split'") + advice
+    assert named(explained(tmp_path, text)) == ""

@@ -769,4 +769,9 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "[I 2026-01-05 10:00:00,100] Trial 4 finished with value: 0.31 and parameters: {'lr': 0.1}.",
         "[W 2026-01-05 10:00:00,100] Trial 3 failed with value None.",
     ),
+    "run.begins": ("nohup: ignoring input", "nohup: failed to run command"),
+    "batch.report": (
+        "Subject: Job 8253410: <train> in cluster <dcc> Exited",
+        "Job 8253410 was submitted from host <n-1> by user <u> in cluster <dcc>",
+    ),
 }
