@@ -89,6 +89,11 @@ def list_wider(name: str) -> list[str]:
     return ["/".join(parts[:depth]) for depth in _DEPTHS if depth <= len(parts)]
 
 
+def find_wider(name: str) -> str:
+    """Return the name of the next wider cell, or of the family; empty for a family."""
+    return "" if find_level(name) == 0 else list_wider(name)[-2]
+
+
 def get_family(name: str) -> str:
     """Return the family of a cell, or of a family itself."""
     return name.partition("/")[0]

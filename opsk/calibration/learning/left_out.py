@@ -2,7 +2,7 @@
 
 Slopes are expensive and nearly constant, so they are taken a few times, and the problem that is linear between them is
 solved each time. The same holds for errors without a row, which then have a closed form: hundreds of jobs are left out
-one by one without a fit of each.
+one by one, or with all others of their cell, without a fit of each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opsk.calibration.fitting.problem import RobustProblem
-from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn
 
 MAX_ROUNDS = 12
 """How often slopes are taken."""
@@ -40,6 +40,10 @@ class Solution:
         Change of the residuals with the vector, shape (rows, entries).
     covariance
         Covariance of the vector (Laplace).
+    pull
+        Weight of every row at the solution.
+    is_free
+        Which entries of the vector are not at a bound.
     """
 
     vector: FloatColumn
@@ -47,6 +51,20 @@ class Solution:
     left_out: FloatColumn
     slopes: FloatColumn
     covariance: FloatColumn
+    pull: FloatColumn
+    is_free: BoolColumn
+
+    def leave_out_together(self, rows: IntColumn) -> tuple[FloatColumn, FloatColumn]:
+        """Return the residuals of some rows with a fit to all others, and the variances that the fit expects of them.
+
+        With the curvature H of the cost at constant weights w and slopes s of the rows, the covariance without them is
+        C = (H - s' w s)^-1, and the residuals are r + s C s' w r. An entry at a bound stays there.
+        """
+        slopes, pulled = self.slopes[np.ix_(rows, self.is_free)], self.pull[rows] * self.residuals[rows]
+        curvature = np.linalg.inv(self.covariance)[np.ix_(self.is_free, self.is_free)]
+        covariance = np.linalg.inv(curvature - slopes.T @ (self.pull[rows, None] * slopes))
+        residuals: FloatColumn = self.residuals[rows] + slopes @ (covariance @ (slopes.T @ pulled))
+        return residuals, np.einsum("ij,jk,ik->i", slopes, covariance, slopes) + 1.0
 
 
 def solve_with_left_out(problem: RobustProblem, start: FloatColumn) -> Solution:
@@ -66,6 +84,8 @@ def solve_with_left_out(problem: RobustProblem, start: FloatColumn) -> Solution:
         left_out=_leave_out(problem, residuals, slopes),
         slopes=slopes,
         covariance=np.asarray(np.linalg.inv(problem.curvature(residuals, slopes)), dtype=np.float64),
+        pull=problem.pull(residuals),
+        is_free=(vector > problem.low) & (vector < problem.high),
     )
 
 

@@ -6,7 +6,7 @@ what the framework adds to it stays as unknown as before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +14,12 @@ import numpy as np
 from opsk.calibration.fitting.problem import FitProblem
 from opsk.calibration.learning.joint_rows import INITIAL_NOISE, JointRows, NodeRows
 from opsk.calibration.learning.left_out import Solution
+from opsk.calibration.learning.next_jobs import LeftOutGroup, estimate_without_jobs
 from opsk.calibration.learning.probe_steps import ProbeSteps
 from opsk.calibration.learning.reference_jobs import list_reference_jobs
 from opsk.costmodel.efficiency.cases import SoftwareOffset, find_offset
 from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.uncertainty.case_spread import narrow_log_sigma
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.plan import Software
 
@@ -26,7 +28,11 @@ _MIN_LOG_SIGMA = 0.01
 
 
 def narrow_by_measurements(
-    nodes: NodeRows, problem: FitProblem, solution: Solution, tables: Mapping[str, SoftwareOffset]
+    nodes: NodeRows,
+    problem: FitProblem,
+    solution: Solution,
+    tables: Mapping[str, SoftwareOffset],
+    groups: Sequence[LeftOutGroup],
 ) -> dict[str, SoftwareOffset]:
     """Return the offsets of families that have no jobs, on each chip generation that was measured."""
     base = problem.space.base
@@ -41,7 +47,11 @@ def narrow_by_measurements(
             learned = float(np.mean(_compute_learned_variances(cluster, software, problem, solution)))
             usual = min(base.spread.time_offset_log_sigma, known.time_log_sigma)
             log_sigma = max(usual**2 - max(learned, 0.0), _MIN_LOG_SIGMA**2) ** 0.5
-            result[f"{family}/{architecture}"] = replace(known, time_log_sigma=log_sigma)
+            expected = narrow_log_sigma(base.spread.time_log_sigma, base.spread.time_offset_log_sigma, log_sigma)
+            next_log_sigma = estimate_without_jobs(expected, groups)
+            result[f"{family}/{architecture}"] = replace(
+                known, time_log_sigma=log_sigma, time_run_log_sigma=next_log_sigma
+            )
     return result
 
 

@@ -20,13 +20,19 @@ from opsk.calibration.learning.evidence import Change, LeftOut, MeasuredJob
 from opsk.calibration.learning.joint_rows import INITIAL_NOISE, JointRows, NodeRows
 from opsk.calibration.learning.left_out import Solution, solve_with_left_out
 from opsk.calibration.learning.measured_nodes import narrow_by_measurements
+from opsk.calibration.learning.next_jobs import (
+    LeftOutGroup,
+    estimate_next_log_sigma,
+    estimate_without_jobs,
+    list_left_out_groups,
+)
 from opsk.calibration.learning.probe_steps import ProbeSteps
 from opsk.calibration.learning.scores import robust_size
 from opsk.calibration.learning.weights import find_contradicted, is_in_reach, weigh_by_owner
 from opsk.costmodel.efficiency.cases import SoftwareOffset, find_offset
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.table import FloatColumn
-from opsk.costmodel.uncertainty.case_spread import apply_case_spread
+from opsk.costmodel.uncertainty.case_spread import apply_case_spread, narrow_log_sigma
 from opsk.workload.plan import Software
 
 MIN_NOISE, USUAL_NOISE, MAX_NOISE = 0.015, 0.05, 0.3
@@ -176,10 +182,11 @@ def _build_result(
         if width <= IDENTIFIED * item.prior.width
     }
     site = space.efficiency(whole)
+    groups = list_left_out_groups(offsets, solution, left_out.weights, noise, jobs=jobs)
     tables, offset_changes = _build_offsets(
-        offsets, vector, solution, left_out, base, jobs=jobs, noise=noise, shown=shown
+        offsets, vector, solution, left_out, groups, base, jobs=jobs, noise=noise, shown=shown
     )
-    tables = {**narrow_by_measurements(nodes, problem, solution, tables), **tables}
+    tables = {**narrow_by_measurements(nodes, problem, solution, tables, groups), **tables}
     changes = [
         Change(
             name=item.name, before=item.prior.centre, after=value, unit=find_unit(item.field),
@@ -201,6 +208,7 @@ def _build_offsets(
     vector: FloatColumn,
     solution: Solution,
     left_out: LeftOut,
+    groups: Sequence[LeftOutGroup],
     base: Efficiency,
     *,
     jobs: int,
@@ -209,10 +217,10 @@ def _build_offsets(
 ) -> tuple[Mapping[str, SoftwareOffset], list[Change]]:
     """Return the offsets of families and cells, with the spread of the next job of each.
 
-    That spread is what is not known of parameters and offsets, of the narrower cell that the job may be of, and noise.
-    Where only steps of a probe show an offset, it does not replace the usual spread: it narrows that.
+    The fit expects what is not known of parameters and offsets, of the narrower cell that the job may be of, and noise;
+    errors of jobs left out show how far that is true. Noise is that of jobs: steps of a probe alone do not show it.
     """
-    tables: dict[str, SoftwareOffset] = dict(base.offset)
+    spread, tables = base.spread, dict(base.offset)
     changes: list[Change] = []
     size = solution.slopes.shape[1] - len(offsets.names)
     narrower = offsets.estimate_narrower_log_sigmas(vector)
@@ -229,13 +237,18 @@ def _build_offsets(
         slopes = solution.slopes[: len(members)][members] * noise
         slopes[:, size:] *= chosen
         unknown = float(np.mean(np.einsum("ij,jk,ik->i", slopes, solution.covariance, slopes)))
-        next_log_sigma = math.hypot(math.sqrt(unknown), narrower[find_level(name)])
         site_jobs = np.count_nonzero(members[:jobs])
+        expected = math.hypot(math.sqrt(unknown), narrower[find_level(name)])
+        if site_jobs:
+            next_log_sigma = estimate_next_log_sigma(math.hypot(expected, shown), groups, find_level(name))
+        else:
+            usual = narrow_log_sigma(spread.time_log_sigma, spread.time_offset_log_sigma, expected)
+            next_log_sigma = estimate_without_jobs(usual, groups)
         tables[name] = replace(
             before,
             time_log=before.time_log + moved,
-            time_log_sigma=log_sigma if site_jobs else next_log_sigma,
-            time_run_log_sigma=math.hypot(next_log_sigma, shown) if site_jobs else 0.0,
+            time_log_sigma=log_sigma,
+            time_run_log_sigma=next_log_sigma,
             time_jobs=float(site_jobs),
         )
         if abs(moved) > _SHOWN_CHANGE:

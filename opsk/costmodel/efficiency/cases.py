@@ -27,7 +27,8 @@ class SoftwareOffset:
     time_log_sigma, memory_log_sigma
         How well that is known of the next run: where ranges count on less, they become narrower. 1 is not at all.
     time_run_log_sigma, memory_run_log_sigma
-        Standard deviation of the next run here, by the site's own jobs, each left out once; 0 is not known.
+        Standard deviation of the next run here, by the site's own jobs and measured steps, left out in turn; 0 is not
+        known.
     time_jobs, memory_jobs
         Jobs of the site that show it.
     """

@@ -79,14 +79,15 @@ def assumed_inputs(assumed: Iterable[str]) -> tuple[int, int]:
 def _narrow(spread: Spread, known: SoftwareOffset) -> Spread:
     """Return the spread where a site's offset is known, or where the site's own jobs show how far the next one is.
 
-    The latter holds for assumed inputs as well: the site's jobs were read from scripts of the same kind.
+    The latter holds for assumed inputs as well: the site's jobs were read from scripts of the same kind. What measured
+    nodes show without jobs does not.
     """
     time, memory = known.time_run_log_sigma, known.memory_run_log_sigma
     return replace(
         spread,
         time_log_sigma=time
         or narrow_log_sigma(spread.time_log_sigma, spread.time_offset_log_sigma, known.time_log_sigma),
-        time_assumed_log_sigma=time or spread.time_assumed_log_sigma,
+        time_assumed_log_sigma=(known.time_jobs and time) or spread.time_assumed_log_sigma,
         memory_log_sigma=memory
         or narrow_log_sigma(spread.memory_log_sigma, spread.memory_offset_log_sigma, known.memory_log_sigma),
         memory_assumed_log_sigma=memory or spread.memory_assumed_log_sigma,
