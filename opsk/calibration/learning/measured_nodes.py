@@ -48,7 +48,7 @@ def narrow_by_measurements(
             usual = min(base.spread.time_offset_log_sigma, known.time_log_sigma)
             log_sigma = max(usual**2 - max(learned, 0.0), _MIN_LOG_SIGMA**2) ** 0.5
             expected = narrow_log_sigma(base.spread.time_log_sigma, base.spread.time_offset_log_sigma, log_sigma)
-            next_log_sigma = estimate_without_jobs(expected, groups)
+            next_log_sigma = estimate_without_jobs(expected, groups, base.spread)
             result[f"{family}/{architecture}"] = replace(
                 known, time_log_sigma=log_sigma, time_run_log_sigma=next_log_sigma
             )

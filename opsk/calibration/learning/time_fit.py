@@ -25,6 +25,7 @@ from opsk.calibration.learning.next_jobs import (
     estimate_next_log_sigma,
     estimate_without_jobs,
     list_left_out_groups,
+    number_plans,
 )
 from opsk.calibration.learning.probe_steps import ProbeSteps
 from opsk.calibration.learning.scores import robust_size
@@ -151,10 +152,13 @@ def _estimate_noise(solution: Solution, rows: JointRows, noise: float) -> float:
     """Return the noise of a job.
 
     The product of a job's error in the fit and without it has the variance of the noise as its mean, however many
-    parameters the fit has: the first is 1 - h of the second, whose variance is that of the noise over 1 - h.
+    parameters the fit has: the first is 1 - h of the second, whose variance is that of the noise over 1 - h. All jobs
+    of one plan count as one: they do not show what another plan of their cell differs by.
     """
     inside, outside = solution.residuals[: rows.jobs], solution.left_out[: rows.jobs]
     weights = rows.weights[: rows.jobs] / np.sqrt(1.0 + inside**2)
+    plans = number_plans(solution)[: rows.jobs]
+    weights = weights / np.maximum(np.bincount(plans, weights=rows.weights[: rows.jobs])[plans], 1.0)
     squares = weights @ np.abs(inside * outside) * noise**2
     variance = (NOISE_JOBS * USUAL_NOISE**2 + squares) / (NOISE_JOBS + weights.sum())
     return float(np.clip(np.sqrt(variance), MIN_NOISE, MAX_NOISE))
@@ -243,7 +247,7 @@ def _build_offsets(
             next_log_sigma = estimate_next_log_sigma(math.hypot(expected, shown), groups, find_level(name))
         else:
             usual = narrow_log_sigma(spread.time_log_sigma, spread.time_offset_log_sigma, expected)
-            next_log_sigma = estimate_without_jobs(usual, groups)
+            next_log_sigma = estimate_without_jobs(usual, groups, spread)
         tables[name] = replace(
             before,
             time_log=before.time_log + moved,
