@@ -31,7 +31,7 @@ from opsk.calibration.learning.probe_steps import ProbeSteps
 from opsk.calibration.learning.scores import robust_size
 from opsk.calibration.learning.weights import find_contradicted, is_in_reach, weigh_by_owner
 from opsk.costmodel.efficiency.cases import SoftwareOffset, find_offset
-from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
 from opsk.costmodel.table import FloatColumn
 from opsk.costmodel.uncertainty.case_spread import apply_case_spread, narrow_log_sigma
 from opsk.workload.plan import Software
@@ -224,7 +224,7 @@ def _build_offsets(
     The fit expects what is not known of parameters and offsets, of the narrower cell that the job may be of, and noise;
     errors of jobs left out show how far that is true. Noise is that of jobs: steps of a probe alone do not show it.
     """
-    spread, tables = base.spread, dict(base.offset)
+    tables: dict[str, SoftwareOffset] = dict(base.offset)
     changes: list[Change] = []
     size = solution.slopes.shape[1] - len(offsets.names)
     narrower = offsets.estimate_narrower_log_sigmas(vector)
@@ -246,12 +246,11 @@ def _build_offsets(
         if site_jobs:
             next_log_sigma = estimate_next_log_sigma(math.hypot(expected, shown), groups, find_level(name))
         else:
-            usual = narrow_log_sigma(spread.time_log_sigma, spread.time_offset_log_sigma, expected)
-            next_log_sigma = estimate_without_jobs(usual, groups, spread)
+            next_log_sigma = _estimate_by_steps(name, expected, groups, base.spread)
         tables[name] = replace(
             before,
             time_log=before.time_log + moved,
-            time_log_sigma=log_sigma,
+            time_log_sigma=log_sigma if site_jobs else expected,
             time_run_log_sigma=next_log_sigma,
             time_jobs=float(site_jobs),
         )
@@ -263,3 +262,14 @@ def _build_offsets(
                 )
             )  # fmt: skip
     return tables, changes
+
+
+def _estimate_by_steps(name: str, expected_log_sigma: float, groups: Sequence[LeftOutGroup], spread: Spread) -> float:
+    """Return the standard deviation of the next job of a name that has steps alone; 0, not known, of a family.
+
+    A family's own name is for its jobs on GPUs that nobody measured here.
+    """
+    if find_level(name) == 0:
+        return 0.0
+    usual = narrow_log_sigma(spread.time_log_sigma, spread.time_offset_log_sigma, expected_log_sigma)
+    return estimate_without_jobs(usual, groups, spread)

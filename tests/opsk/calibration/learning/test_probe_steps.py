@@ -20,7 +20,7 @@ from opsk.costmodel.uncertainty.case_spread import apply_case_spread
 from opsk.probe.document import parse_probe
 from opsk.workload.plan import Recompute, Sharding, Software
 from tests.fakes.probe_documents import LOADED, probe_document
-from tests.fakes.site_jobs import H100, site_jobs
+from tests.fakes.site_jobs import A100, H100, site_jobs
 
 NO_RATES: dict[str, Any] = {part: [] for part in ("matmul", "attention", "collectives", "memory", "sustained")}
 VARIANTS = (("plain", 1), ("recomputed", 1), ("fsdp", 8), ("fsdp recomputed", 8))
@@ -96,6 +96,17 @@ def test_slow_steps_slow_jobs_of_the_framework_on_that_gpu_and_narrow_their_rang
     assert after.time_log_sigma < before.time_log_sigma
     assert after.time_assumed_log_sigma == before.time_assumed_log_sigma  # a probe says nothing of what a script omits
     assert learned.efficiency.offset["pytorch/hopper"].time_jobs == 0
+    elsewhere = replace(job, cluster=A100).case  # nobody measured these GPUs
+    widths = [apply_case_spread(each, (), elsewhere).spread.time_log_sigma for each in (DEFAULT, learned.efficiency)]
+    assert widths[0] == widths[1]
+
+
+def test_steps_that_were_predicted_worse_narrow_the_range_less() -> None:
+    near, far = (
+        apply_case_spread(learn(time=time).efficiency, (), build_job(Software.PYTORCH).case).spread.time_log_sigma
+        for time in (1.0, 1.4)
+    )
+    assert near < 0.8 * far
 
 
 def test_what_pytorch_reserved_teaches_memory_without_any_job() -> None:
