@@ -23,13 +23,13 @@ def find(jobs: list[ComparedJob]) -> SiteError | None:
     return compute_site_errors(jobs).get(KIND, {}).get(Quantity.TIME)
 
 
-def test_nine_in_ten_and_of_few_the_worst() -> None:
-    # distances of 1, 2, ... percent: of 20 predictions the 18th, of 10 the ninth
+def test_nine_in_ten_of_the_next_and_of_few_the_worst() -> None:
+    # distances of 1, 2, ... percent: of 20 predictions the 19th, 0.9 x 21 rounded up; of 10 the tenth
     assert find([job(1.0 + n, (1.0 + n) * (1 + n / 100)) for n in range(1, 21)]) == SiteError(
-        jobs=20, distance=pytest.approx(0.18)
+        jobs=20, distance=pytest.approx(0.19)
     )
     assert find([job(1.0 + n, (1.0 + n) * (1 - n / 100)) for n in range(1, 11)]) == SiteError(
-        jobs=10, distance=pytest.approx(0.09)
+        jobs=10, distance=pytest.approx(0.10)
     )
 
 
@@ -57,11 +57,11 @@ def test_few_jobs_and_jobs_without_a_kind_have_no_range() -> None:
 
 
 def test_the_range_holds_what_it_says_of_the_next_jobs() -> None:
-    """Log-normal errors of 10 %, of 12 jobs the eleventh: 11 / 13 of the next ones are nearer, here of 400 sites."""
+    """Log-normal errors of 10 %, of 12 jobs the farthest: 12 / 13 of the next ones are nearer, here of 400 sites."""
     numbers = random.Random(7)
     held = 0
     for _ in range(400):
         known = find([job(1.0 + n, (1.0 + n) * numbers.lognormvariate(0, 0.1)) for n in range(12)])
         assert known is not None
         held += abs(numbers.lognormvariate(0, 0.1) - 1) <= known.distance
-    assert held / 400 == pytest.approx(11 / 13, abs=0.04)
+    assert held / 400 == pytest.approx(12 / 13, abs=0.04)
