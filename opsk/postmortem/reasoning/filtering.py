@@ -22,7 +22,7 @@ CASCADE_WORDS = re.compile(
     r"|SIGTERM|SignalException|ChildFailedError|RendezvousClosedError|CalledProcessError|EOFError"
     r"|failed to recv|Socket Timeout|Timed out waiting (?:\d+ ?ms|for clients)|wait timeout|DistNetworkError"
     r"|Engine core initialization failed|due to an exception in a background process|See root cause above"
-    r"|ActorDiedError|WorkerCrashedError|RayActorError"
+    r"|ActorDiedError|ActorUnavailableError|WorkerCrashedError|RayActorError"
 )
 _CONFIG_TYPES = frozenset(
     ("ArgumentError", "ConfigKeyError", "ConfigAttributeError", "MissingMandatoryValue", "ValidationError",

@@ -489,3 +489,25 @@ def test_nvlink_faults_of_the_gpus_of_a_node_are_one_cause(tmp_path: Path) -> No
     assert report.root is not None
     assert (report.root.failure, report.root.where.pci) == (FailureClass.NVLINK, "")
     assert report.root.confidence > 0.6
+
+
+@pytest.mark.parametrize(
+    ("says", "owner"),
+    [
+        ("OSError: [Errno 122] Disk quota exceeded: '/home/u/a.pt'", "the job's owner"),
+        (
+            "OSError: [Errno 28] No space left on device: '/lustre/a.pt'",
+            "the job's owner, or the cluster where df shows the whole file system full",
+        ),
+        ("OSError: [Errno 5] Input/output error: '/lustre/a.pt'", "the cluster"),
+        ("Please set max locked memory (ulimit -l) to unlimited (current: 64 kbytes)", "the cluster"),
+        ("srun: fatal: Could not establish a configuration source", "the cluster"),
+        ("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-05T10:10:08 ***", "nobody: it was ended on purpose"),
+        (
+            f"{HEAD}torch.distributed.elastic.multiprocessing.api.SignalException: Process 37 got signal: 15",
+            "probably nobody: it was asked to end",
+        ),
+    ],
+)
+def test_the_first_line_says_whose_problem_it_is(says: str, owner: str, tmp_path: Path) -> None:
+    assert describe_owner(explained(tmp_path, slurm__out=says + "\n")) == owner

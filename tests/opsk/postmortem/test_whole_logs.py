@@ -463,3 +463,13 @@ def test_an_optional_library_that_logs_why_it_is_not_there_ended_nothing(tmp_pat
     advice = "CUDA Setup failed despite CUDA being available.\nDevice set to use cuda:0\n"
     text = logged + raised("AttributeError", "'NoneType' object has no attribute 'split'") + advice
     assert named(explained(tmp_path, text)) == ""
+
+
+def test_a_socket_that_lost_its_peer_is_no_file_system(tmp_path: Path) -> None:
+    thrown = "terminate called after throwing an instance of 'std::system_error'\n  what():  Transport endpoint is not connected\n"
+    link = "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: uncorrectable NVLink error detected during the execution\n"
+    assert named(explained(tmp_path, thrown + link)) == "nvlink"
+    assert (
+        named(explained(tmp_path, "OSError: [Errno 107] Transport endpoint is not connected: '/mnt/fuse/a'\n"))
+        == "storage"
+    )
