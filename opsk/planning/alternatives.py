@@ -58,7 +58,8 @@ def is_legal(model: ModelShape, plan: Plan, *, hb_domain_gpus: int, layer_slack:
     if plan.first_stage_layers or plan.last_stage_layers:
         is_split = not find_violations(model, plan, (Rule.LAYERS,))
     else:
-        is_split = any((model.layers + extra) % stages == 0 for extra in range(layer_slack + 1))
+        is_filled = stages <= model.layers + model.encoder_layers
+        is_split = is_filled and any((model.layers + extra) % stages == 0 for extra in range(layer_slack + 1))
     return (
         plan.tp <= hb_domain_gpus
         and model.heads % plan.tp == 0
@@ -108,7 +109,7 @@ def neighbours(
         if further.changes[0].axis != near.changes[0].axis
     ]
     for proposed in (*saving, *faster, *second):
-        alternative = _split_stages_again(model, plan, proposed)
+        alternative = _split_recomputed_again(model, plan, _split_stages_again(model, plan, proposed))
         is_new = (
             alternative.plan != plan and alternative.plan not in alternatives and alternative.plan.gpus == plan.gpus
         )
@@ -137,6 +138,16 @@ def _split_stages_again(model: ModelShape, requested: Plan, alternative: Alterna
     return alternative
 
 
+def _split_recomputed_again(model: ModelShape, requested: Plan, alternative: Alternative) -> Alternative:
+    """Return an alternative with as many recomputed layers of a chunk as requested; 0 where these are all of them."""
+    plan = alternative.plan
+    if not plan.recompute_layers:
+        return alternative
+    layers = -(-requested.recompute_layers // requested.vpp) * plan.vpp
+    is_all = layers >= -(-(model.layers + model.encoder_layers) // plan.pp)
+    return replace(alternative, plan=replace(plan, recompute_layers=0 if is_all else layers))
+
+
 def _list_saving(plan: Plan, limits: Limits) -> Iterator[Alternative]:
     """Yield the plans one memory-saving change away, cheapest for the user first; legality is checked by the caller."""
     if plan.tp > 1 and not plan.sequence_parallel and limits.sequence_parallel is not SequenceParallel.NEVER:
@@ -150,6 +161,9 @@ def _list_saving(plan: Plan, limits: Limits) -> Iterator[Alternative]:
     for mode in (Recompute.SELECTIVE, Recompute.FULL):
         if mode is not plan.recompute and mode in limits.recomputes:
             yield from _change_plan(plan, "recompute", f"recompute {mode.value}", recompute=mode)
+    if plan.recompute is Recompute.FULL and plan.recompute_layers:
+        what = f"recomputed layers of a stage {plan.recompute_layers} → all"
+        yield from _change_plan(plan, "recompute", what, recompute_layers=0)
     for size in [size for size in reversed(divisors(plan.micro_batch)) if size < plan.micro_batch][:MAX_MICRO_BATCHES]:
         yield from _change_plan(plan, "micro_batch", f"micro batch {plan.micro_batch} → {size}", micro_batch=size)
     for factor in FACTORS:

@@ -347,18 +347,22 @@ def _list_changes(requested: Plan, other: Plan) -> tuple[Change, ...]:
         "dp": "DP {} → {}",
         "micro_batch": "micro batch {} → {}",
         "recompute": "recompute {} → {}",
+        "recompute_layers": "recomputed layers of a stage {} → {}",
         "sharding": "sharding {} → {}",
         "sequence_parallel": "sequence parallelism {} → {}",
     }
     return tuple(
-        Change(axis=axis, what=pattern.format(_format_value(before), _format_value(after)))
+        Change(axis=axis, what=pattern.format(_format_value(axis, before), _format_value(axis, after)))
         for axis, pattern in words.items()
         if (before := getattr(requested, axis)) != (after := getattr(other, axis))
+        and (axis != "recompute_layers" or requested.recompute == other.recompute)
     )
 
 
-def _format_value(value: object) -> str:
+def _format_value(axis: str, value: object) -> str:
     """Return a setting's value for display."""
     if isinstance(value, bool):
         return "on" if value else "off"
+    if axis == "recompute_layers" and value == 0:
+        return "all"
     return str(value)

@@ -435,8 +435,8 @@ def build_megatron_flags(
         flags.append(_SEQUENCE_PARALLEL)
     if requested.sharding != target.sharding and target.sharding is Sharding.ZERO1:
         flags.append(f"{_ZERO_STAGE} 1" if deepspeed else _DISTRIBUTED_OPTIMIZER)
-    if requested.recompute != target.recompute:
-        flags += _build_recompute_flags(workload, target.recompute, deepspeed=deepspeed)
+    if _changes_recompute(workload, requested, target):
+        flags += _build_recompute_flags(workload, target, deepspeed=deepspeed)
     return tuple(flags)
 
 
@@ -527,15 +527,32 @@ def _build_chunk_flags(
             return [] if LAYOUT in dropped else [f"(without {LM_NAMES['vpp']})"]
         return [f"{LM_NAMES['vpp']} {target.vpp}"]
     if target.vpp == 1:
-        return [f"(without {PER_CHUNK})"] if requested.vpp > 1 else []
+        # the same layers a chunk may be one chunk of the stages before, and several of these
+        return [f"(without {PER_CHUNK})"] if requested.vpp > 1 or per_chunk is not None else []
     if per_chunk is None and requested.vpp == target.vpp:
         return []
     target_chunk = str(counted // chunks)
     return [f"{PER_CHUNK} {target_chunk}"] if layers and target_chunk != per_chunk else []
 
 
-def _build_recompute_flags(workload: Workload, mode: Recompute, *, deepspeed: bool) -> list[str]:
-    """Return the flags of a recompute mode, and the removal of flags that contradict it."""
+def _changes_recompute(workload: Workload, requested: Plan, target: Plan) -> bool:
+    """Return whether the flags for recomputation are others for the target."""
+    if requested.recompute != target.recompute:
+        return True
+    counts = [_count_recomputed(workload, plan) for plan in (requested, target)]
+    return target.recompute is Recompute.FULL and counts[0] != counts[1]
+
+
+def _count_recomputed(workload: Workload, plan: Plan) -> int:
+    """Return the recomputed layers of each chunk, 0 for all of them."""
+    chunk_layers = -(-(workload.model.layers or 0) // (plan.pp * plan.vpp))
+    layers = -(-plan.recompute_layers // plan.vpp)
+    return 0 if chunk_layers and layers >= chunk_layers else layers
+
+
+def _build_recompute_flags(workload: Workload, target: Plan, *, deepspeed: bool) -> list[str]:
+    """Return the flags of the target's recomputation, and the removal of flags that contradict it."""
+    mode = target.recompute
     stated = next((entry.text for entry in workload.evidence if entry.field == "plan.recompute"), "")
     short = stated.split(" ")[0]
     is_simple = short in (_RECOMPUTE_ACTIVATIONS, _CHECKPOINT_ACTIVATIONS)
@@ -544,7 +561,10 @@ def _build_recompute_flags(workload: Workload, mode: Recompute, *, deepspeed: bo
         return [f"(without {short or 'recompute flags'})"]
     flags = [f"(without {short})"] if is_simple else []
     if mode is Recompute.FULL:
-        full = f"{_GRANULARITY} full {_METHOD} uniform {_NUM_LAYERS} 1"
+        layers = _count_recomputed(workload, target)
+        full = (
+            f"{_GRANULARITY} full {_METHOD} {f'block {_NUM_LAYERS} {layers}' if layers else f'uniform {_NUM_LAYERS} 1'}"
+        )
         return [*flags, _CHECKPOINT_ACTIVATIONS if deepspeed else full]
     if "recompute.method" in options:
         flags.append(f"(without {_METHOD})")
@@ -570,11 +590,13 @@ def build_bridge_overrides(
         overrides.append(f"{_BRIDGE_SEQUENCE_PARALLEL}=true")
     if requested.sharding != target.sharding and target.sharding is Sharding.ZERO1:
         overrides.append("ddp.use_distributed_optimizer=true")
-    if requested.recompute != target.recompute:
+    if _changes_recompute(workload, requested, target):
         mode = "null" if target.recompute is Recompute.NONE else target.recompute.value
         overrides.append(f"model.recompute_granularity={mode}")
         if target.recompute is Recompute.FULL:
-            overrides += [f"{_BRIDGE_METHOD}=uniform", f"{_BRIDGE_NUM_LAYERS}=1"]
+            layers = _count_recomputed(workload, target)
+            method = "block" if layers else "uniform"
+            overrides += [f"{_BRIDGE_METHOD}={method}", f"{_BRIDGE_NUM_LAYERS}={layers or 1}"]
     return tuple(overrides)
 
 

@@ -59,6 +59,36 @@ def test_the_changed_script_has_the_wanted_plan(flags: str, change: dict[str, ob
     assert read(with_flags(script, build_flags(workload, asked, wanted)))[1] == wanted
 
 
+BLOCK = f"{PLAN} --global-batch-size 128 --recompute-granularity full --recompute-method block --recompute-num-layers 2"
+
+
+@pytest.mark.parametrize(
+    ("flags", "change"),
+    [
+        (BLOCK, {"recompute_layers": 0}),
+        (BLOCK, {"recompute_layers": 0, "sharding": Sharding.ZERO1}),
+        (BLOCK, {"recompute_layers": 7}),
+        (BLOCK, {"pp": 4, "dp": 4}),
+        (BLOCK, {"vpp": 4, "recompute_layers": 8}),
+        (f"{BLOCK} --num-layers-per-virtual-pipeline-stage 10", {"vpp": 1, "recompute_layers": 2}),
+        (f"{BLOCK} --num-layers-per-virtual-pipeline-stage 10", {"recompute_layers": 0}),
+        (f"{PLAN} --global-batch-size 128", {"recompute": Recompute.FULL, "recompute_layers": 3}),
+        # one chunk a stage of 40 layers, and two of a stage of 80
+        (f"{PLAN} --global-batch-size 128 --num-layers-per-virtual-pipeline-stage 40", {"pp": 1, "dp": 16}),
+        (f"{PLAN} --global-batch-size 128 --num-layers-per-virtual-pipeline-stage 40", {"pp": 4, "dp": 4}),
+    ],
+)
+def test_the_changed_script_recomputes_the_wanted_layers_and_has_the_wanted_chunks(
+    flags: str, change: dict[str, object]
+) -> None:
+    # --recompute-num-layers counts layers of each chunk (transformer_config.py of Megatron Core)
+    script = megatron_script(flags)
+    workload, asked = read(script)
+    wanted = replace(asked, **change)  # type: ignore[arg-type]
+    changed = build_flags(workload, asked, wanted)
+    assert read(with_flags(script, changed))[1] == wanted
+
+
 def test_no_change_needs_no_flags() -> None:
     workload, asked = read(megatron_script(PLAN))
     assert build_flags(workload, asked, asked) == ()

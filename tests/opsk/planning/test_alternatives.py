@@ -86,3 +86,25 @@ def test_stages_that_are_laid_out_by_hand_have_all_layers_whatever_their_number(
     assert {other.pp for other in others} >= {16, 32, 4}
     (deeper,) = [other for other in others if (other.pp, other.vpp, other.tp, other.micro_batch) == (16, 1, 8, 1)][:1]
     assert (deeper.first_stage_layers, deeper.last_stage_layers) in {(7, 7), (0, 6)}
+
+
+def test_no_stage_is_without_layers() -> None:
+    # 126 layers, embedding and head on 64 chunks are 2 each, on 128 chunks most would have one and some none
+    model = replace(MODEL, layers=126)
+    plan = Plan(tp=8, pp=16, vpp=4, dp=2, global_batch=512)
+    others = [entry.plan for entry in neighbours(model, plan, hb_domain_gpus=8, layer_slack=2)]
+    assert others
+    assert max(other.pp * other.vpp for other in others) <= 126
+
+
+@pytest.mark.parametrize("vpp", [1, 4])
+def test_recomputed_layers_stay_those_of_a_chunk(vpp: int) -> None:
+    # --recompute-num-layers counts layers of each chunk; a chunk with no more layers has all of them repeated
+    model = replace(MODEL, layers=64)
+    plan = Plan(tp=2, pp=4, vpp=vpp, dp=8, global_batch=512, recompute=Recompute.FULL, recompute_layers=2 * vpp)
+    others = [entry.plan for entry in neighbours(model, plan, hb_domain_gpus=8)]
+    for other in others:
+        if other.recompute is Recompute.FULL and other.recompute_layers:
+            assert other.recompute_layers == 2 * other.vpp
+            assert other.recompute_layers < 64 // other.pp
+    assert any(other.recompute is Recompute.FULL and not other.recompute_layers for other in others)

@@ -71,7 +71,7 @@ def _check_layers(layout: PipelineLayout, argument: Argument, shown: str, findin
     if mtp.isascii() and mtp.isdigit() and int(mtp[:6]) != layout.mtp_layers and (layout.mtp_layers or layers):
         what = f"{shown} has {layout.mtp_layers} layers of multi-token prediction (m), the model {int(mtp[:6])}"
         _report(findings, argument, what, "make --mtp-num-layers and the layout agree")
-    if any(f"pipeline.{name}" in findings.options for name in _OTHERS):
+    if any(findings.options.get(f"pipeline.{name}", "false") != "false" for name in _OTHERS):
         _report(findings, argument, f"{shown} cannot be combined with {_OTHER_FLAGS}", "leave those out")
 
 

@@ -36,7 +36,7 @@ from opsk.frameworks.settings.megatron_flags import (
     VALUES,
     WORDS,
 )
-from opsk.workload.plan import Sharding
+from opsk.workload.plan import Recompute, Sharding
 from opsk.workload.workload import Problem
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.megatron.layout import read_layout
@@ -53,6 +53,8 @@ _FORMATS = {"--use-dist-ckpt": "torch_dist", "--universal-checkpoint": "universa
 """Flags without a value, and the format of checkpoints with them."""
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8": "fp8", "uint8": "fp8"}
 _NOTHING = ("null", "None", "")
+_OF_NOTHING = {"model.experts": 0, "plan.vpp": 1}
+"""What an override of Megatron-Bridge that is null states."""
 LM, DEEPSPEED, BRIDGE = "megatron-lm", "megatron-deepspeed", "megatron-bridge"
 _DEEPSPEED_FLAGS = ("--deepspeed", "--deepspeed-config", "--deepspeed-activation-checkpointing")
 _MEGATRON_FLAGS = frozenset(
@@ -344,8 +346,8 @@ def _state_override(argument: Argument, findings: Findings) -> None:
         findings.options[OPTION_OVERRIDES[argument.flag]] = known.lower()[:80]
     if argument.flag in OVERRIDES:
         if argument.value.known in ("null", "None"):
-            if OVERRIDES[argument.flag] == "model.experts":
-                findings.state("model.experts", 0, argument.line, shown)
+            if (field := OVERRIDES[argument.flag]) in _OF_NOTHING:
+                findings.state(field, _OF_NOTHING[field], argument.line, shown)
         else:
             findings.state_number(OVERRIDES[argument.flag], argument.value, argument.line, shown)
     elif argument.flag in BOOLEAN_OVERRIDES and (known := (argument.value.known or "").lower()) in ("true", "false"):
@@ -354,6 +356,8 @@ def _state_override(argument: Argument, findings: Findings) -> None:
         findings.state("plan.sharding", Sharding.ZERO1, argument.line, shown)
     elif argument.flag == "model.recompute_granularity" and argument.value.known in ("full", "selective"):
         findings.state("plan.recompute", argument.value.known, argument.line, shown)
+    elif argument.flag == "model.recompute_granularity" and argument.value.known in ("null", "None"):
+        findings.state("plan.recompute", Recompute.NONE.value, argument.line, shown)
 
 
 def _check_query_groups(arguments: Arguments, findings: Findings) -> None:

@@ -318,7 +318,7 @@ def test_megatron_bridge_is_read_from_its_overrides() -> None:
     )
     plan = workload.plan
     assert workload.framework == "megatron-bridge"
-    assert (workload.model.layers, plan.tp, plan.pp, plan.vpp, plan.dp) == (8, 2, 2, None, 4)
+    assert (workload.model.layers, plan.tp, plan.pp, plan.vpp, plan.dp) == (8, 2, 2, 1, 4)
     assert (plan.micro_batch, plan.global_batch, plan.sequence_parallel) == (1, 32, True)
     assert plan.recompute is Recompute.FULL
 
@@ -358,6 +358,22 @@ def test_bridge_overrides_shard_the_optimizer_and_leave_out_experts() -> None:
         f"srun {RECIPE} x model.num_moe_experts=null model.num_layers=8 ddp.use_distributed_optimizer=true\n"
     )
     assert (workload.model.experts, workload.plan.sharding) == (0, Sharding.ZERO1)
+
+
+def test_a_bridge_override_that_is_null_states_that_nothing_is_recomputed() -> None:
+    command = f"srun {RECIPE} x model.num_layers=8 train.micro_batch_size=1 model.recompute_granularity"
+    assert read(f"{command}=null\n").plan.recompute is Recompute.NONE
+    assert read(f"{command}=$MODE\n").plan.recompute is None
+
+
+def test_switches_for_embedding_and_loss_that_are_off_go_with_a_layout() -> None:
+    switches = "model.account_for_embedding_in_pipeline_split=false model.account_for_loss_in_pipeline_split={}"
+    layout = (
+        "model.num_layers=8 model.pipeline_model_parallel_size=2 model.pipeline_model_parallel_layout='Etttt|ttttL'"
+    )
+    command = f"srun {RECIPE} x {layout} train.micro_batch_size=1 {switches}"
+    assert not read(command.format("false") + "\n").problems
+    assert "cannot be combined" in read(command.format("true") + "\n").problems[0].what
 
 
 def test_a_bridge_override_that_cannot_be_told_has_a_reason() -> None:
