@@ -16,8 +16,8 @@ _FULL = ("storage.full", "storage.write_failed")
 _QUOTA = re.compile(r"quota", re.IGNORECASE)
 _OF_SETTINGS = ("rendezvous.address_in_use", "rendezvous.name_unknown")
 """Ports and host names that the job itself chose."""
-_OF_SITE = ("host.locked_memory", "slurm.no_configuration")
-"""Limits of slurmd, and Slurm's own configuration: only the site sets these."""
+_OF_SITE = ("host.locked_memory", "slurm.no_configuration", "gpu.driver_replaced")
+"""Limits of slurmd, Slurm's own configuration, a driver: only the site sets these."""
 _NOT_FAILED = ("ended well", "COMPLETED")
 
 

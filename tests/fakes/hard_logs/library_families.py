@@ -338,4 +338,25 @@ LIBRARY_FAMILIES: tuple[Family, ...] = (
             ":0:rocdevice.cpp            :2984: 12345 us: [pid:3112 tid:0x7f] Callback: Queue 0x7f aborting with error : HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate the necessary resources. Available Free mem : 0 MB Code: 0x1008",
         ),
     ),
+    Family(
+        failure="fabric",
+        source="ucx src/uct/ib/base/ib_device.c",
+        messages=(
+            "[1714521600.123456] [{node}:3112 :0] ib_device.c:1000 UCX  ERROR ibv_create_ah(dlid=1 sl=0 port=1 src_path_bits=0) for RC DEVX QP connect on mlx5_0 failed: Connection timed out",
+        ),
+    ),
+    Family(
+        failure="collective_hang",
+        source="xla tsl/distributed_runtime/coordination/coordination_service_agent.cc",
+        messages=(
+            "E0105 10:00:00.1 3112 coordination_service_agent.cc:300] Polled an error from the coordination service: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n/job:jax_worker/replica:0/task:3\nThe tasks have crashed. Check the task logs for an earlier error",
+        ),
+    ),
+    Family(
+        failure="software",
+        source="deepspeed runtime/zero/stage_1_and_2.py",
+        messages=_raised(
+            "AssertionError: The parameter 423 has already been reduced. Gradient computed twice for this partition. Multiple gradient reduction is currently not supported",
+        ),
+    ),
 )

@@ -502,6 +502,7 @@ def test_nvlink_faults_of_the_gpus_of_a_node_are_one_cause(tmp_path: Path) -> No
         ("OSError: [Errno 5] Input/output error: '/lustre/a.pt'", "the cluster"),
         ("Please set max locked memory (ulimit -l) to unlimited (current: 64 kbytes)", "the cluster"),
         ("srun: fatal: Could not establish a configuration source", "the cluster"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "the cluster"),
         ("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-05T10:10:08 ***", "nobody: it was ended on purpose"),
         (
             f"{HEAD}torch.distributed.elastic.multiprocessing.api.SignalException: Process 37 got signal: 15",

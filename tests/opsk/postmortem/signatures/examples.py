@@ -125,7 +125,11 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "RuntimeError: CUDA error: invalid access of peer GPU memory over NVLink or a hardware error",
         "peer access over NVLink is enabled",
     ),
-    "cuda.driver_mismatch": ("Failed to initialize NVML: Driver/library version mismatch", "driver version 550.54"),
+    "cuda.driver_mismatch": ("the provided PTX was compiled with an unsupported toolchain.", "driver version 550.54"),
+    "gpu.driver_replaced": (
+        "Failed to initialize NVML: Driver/library version mismatch",
+        "NVML library version: 550.54",
+    ),
     "cuda.no_device": ("RuntimeError: No CUDA GPUs are available", "8 CUDA GPUs are available"),
     "cuda.no_kernel_image": (
         "RuntimeError: CUDA error: no kernel image is available for execution on the device",
