@@ -16,8 +16,8 @@ from benchmarks.found import Found, arguments, run
 from benchmarks.process_use import median_p99
 from opsk.hardware.catalog import cluster
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.document import record
-from opsk_jobcheck.advice.rendering import lines
+from opsk_jobcheck.advice.rendering.document import record
+from opsk_jobcheck.advice.rendering.terminal import lines
 from opsk_jobcheck.scripts.script import read_script
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

@@ -19,8 +19,8 @@ from opsk.workload.advice_record import Verdict
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser, build_site_adviser
-from opsk_jobcheck.advice.document import document
-from opsk_jobcheck.advice.rendering import Detail, is_ascii_only, lines, mark_array_task, parse_detail
+from opsk_jobcheck.advice.rendering.document import document
+from opsk_jobcheck.advice.rendering.terminal import Detail, is_ascii_only, lines, mark_array_task, parse_detail
 from opsk_jobcheck.cluster_state.node_constraints import parse_node_constraints
 from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
 from opsk_jobcheck.scripts.sbatch.resources import build_typed_request

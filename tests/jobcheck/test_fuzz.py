@@ -26,8 +26,8 @@ from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.adviser import Adviser, build_site_adviser
-from opsk_jobcheck.advice.document import document, record
-from opsk_jobcheck.advice.rendering import MAX_LINES, lines
+from opsk_jobcheck.advice.rendering.document import document, record
+from opsk_jobcheck.advice.rendering.terminal import MAX_LINES, lines
 from opsk_jobcheck.scripts.script import MAX_MISSING_FILES, read_script
 from opsk_jobcheck.service.advice_cache import Inquiry
 from opsk_jobcheck.service.answering import build_advise_request, build_submit_request

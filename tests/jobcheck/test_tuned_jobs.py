@@ -8,8 +8,8 @@ from opsk.costmodel.uncertainty.verdict import Verdict
 from opsk.hardware.catalog import cluster
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.rendering.sections import headline
 from opsk_jobcheck.advice.search import WasteKind
-from opsk_jobcheck.advice.sections import headline
 from opsk_jobcheck.scripts.script import read_script
 
 ADVISER = Adviser(cluster=cluster("superpod-h100"), cluster_from="test")

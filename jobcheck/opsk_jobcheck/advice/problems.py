@@ -19,8 +19,8 @@ from opsk.workload.memory_settings import parse_fraction
 from opsk.workload.plan import Offload, StatedPlan
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.advice import Advice, find_guesses
+from opsk_jobcheck.advice.rendering.sections import prediction_of, settings_text
 from opsk_jobcheck.advice.search import Waste, WasteKind, build_idle_gpus_finding
-from opsk_jobcheck.advice.sections import prediction_of, settings_text
 from opsk_jobcheck.advice.suggestions import MAX_MICRO_BATCH, Question
 from opsk_jobcheck.cluster_state.node_constraints import NodeConstraints
 from opsk_jobcheck.scripts.launchers.ranks import NODES_OPTION, REQUESTED_GPUS

@@ -17,7 +17,7 @@ from typing import Literal
 from opsk import __version__
 from opsk.config import AdvisorConfig
 from opsk.workload.advice_record import Verdict
-from opsk_jobcheck.advice.history import history_lines
+from opsk_jobcheck.advice.rendering.history import history_lines
 from opsk_jobcheck.history.program_history import Recognised
 from opsk_jobcheck.records.audit import size_notes, verdict_notes
 from opsk_jobcheck.service.advice_cache import AdviceCache, CachedAdvice, Inquiry

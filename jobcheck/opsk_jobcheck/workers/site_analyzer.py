@@ -21,9 +21,9 @@ from opsk_jobcheck.advice.advice import (
     would_fit,
 )
 from opsk_jobcheck.advice.adviser import build_site_adviser
-from opsk_jobcheck.advice.document import record, render_stored_document
 from opsk_jobcheck.advice.recipe_cache import RecipeCache
-from opsk_jobcheck.advice.rendering import lines, mark_array_task, short_lines
+from opsk_jobcheck.advice.rendering.document import record, render_stored_document
+from opsk_jobcheck.advice.rendering.terminal import lines, mark_array_task, short_lines
 from opsk_jobcheck.advice.site_errors_file import FILE_NAME as SITE_ERRORS
 from opsk_jobcheck.advice.site_errors_file import FOLDER_VARIABLE as HISTORY_VARIABLE
 from opsk_jobcheck.advice.site_errors_file import SiteErrorsFile

@@ -7,9 +7,9 @@ import pytest
 from opsk.hardware.catalog import cluster
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.document import document
 from opsk_jobcheck.advice.missing_values import find_missing_values, state_values
-from opsk_jobcheck.advice.rendering import Detail, lines
+from opsk_jobcheck.advice.rendering.document import document
+from opsk_jobcheck.advice.rendering.terminal import Detail, lines
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.launch_scripts import megatron_script
 

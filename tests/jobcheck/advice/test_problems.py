@@ -8,7 +8,7 @@ from opsk.hardware.catalog import cluster
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.rendering import Detail, lines
+from opsk_jobcheck.advice.rendering.terminal import Detail, lines
 from opsk_jobcheck.advice.search import WasteKind
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.launch_scripts import megatron_script, with_flags

@@ -10,7 +10,7 @@ from opsk.hardware.catalog import cluster
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.advice.recipe_cache import RecipeCache
-from opsk_jobcheck.advice.rendering import SHORT, lines
+from opsk_jobcheck.advice.rendering.terminal import SHORT, lines
 from opsk_jobcheck.advice.search import SearchResult
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.request import SlurmRequest

@@ -11,8 +11,8 @@ from opsk.hardware.catalog import cluster
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.advice import Advice, find_memory_guesses
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.document import document, record
-from opsk_jobcheck.advice.rendering import lines
+from opsk_jobcheck.advice.rendering.document import document, record
+from opsk_jobcheck.advice.rendering.terminal import lines
 from opsk_jobcheck.scripts.script import read_script
 
 ADVISER = Adviser(cluster=cluster("superpod-h100"))

@@ -8,8 +8,8 @@ from opsk.hardware.catalog import cluster
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.document import document, record, render_stored_document
-from opsk_jobcheck.advice.rendering import Detail, lines, short_lines
+from opsk_jobcheck.advice.rendering.document import document, record, render_stored_document
+from opsk_jobcheck.advice.rendering.terminal import Detail, lines, short_lines
 from opsk_jobcheck.scripts.script import read_script
 
 ADVISER = Adviser(cluster=cluster("superpod-a100"))

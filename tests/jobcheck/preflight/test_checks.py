@@ -11,8 +11,8 @@ import pytest
 from opsk.hardware.catalog import cluster
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.document import document
-from opsk_jobcheck.advice.rendering import lines
+from opsk_jobcheck.advice.rendering.document import document
+from opsk_jobcheck.advice.rendering.terminal import lines
 from opsk_jobcheck.cluster_state.node_constraints import parse_node_constraints
 from opsk_jobcheck.preflight.checks import CHECKS
 from opsk_jobcheck.scripts.script import read_script

@@ -8,8 +8,8 @@ from opsk.hardware.catalog import cluster
 from opsk.workload.advice_record import Verdict
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.document import document
-from opsk_jobcheck.advice.rendering import lines
+from opsk_jobcheck.advice.rendering.document import document
+from opsk_jobcheck.advice.rendering.terminal import lines
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.scripts.separate_runs import MAX_RUNS
 

@@ -11,8 +11,8 @@ from opsk.workload.completion import complete
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH
-from opsk_jobcheck.advice.rendering import MAX_LINES, Detail, is_ascii_only, lines, parse_detail, short_lines
-from opsk_jobcheck.advice.sections import MAX_PROBLEM
+from opsk_jobcheck.advice.rendering.sections import MAX_PROBLEM
+from opsk_jobcheck.advice.rendering.terminal import MAX_LINES, Detail, is_ascii_only, lines, parse_detail, short_lines
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.launch_scripts import megatron_script
 

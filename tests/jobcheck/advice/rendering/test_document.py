@@ -13,7 +13,7 @@ from opsk.hardware.catalog import cluster
 from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.document import document, record
+from opsk_jobcheck.advice.rendering.document import document, record
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.launch_scripts import megatron_script
 

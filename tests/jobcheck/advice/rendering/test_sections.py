@@ -14,8 +14,8 @@ from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
-from opsk_jobcheck.advice.document import document
-from opsk_jobcheck.advice.sections import render_network, render_sharing
+from opsk_jobcheck.advice.rendering.document import document
+from opsk_jobcheck.advice.rendering.sections import render_network, render_sharing
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
 from opsk_jobcheck.scripts.script import read_script

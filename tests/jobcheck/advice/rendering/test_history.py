@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsk.history.findings import Finding, FindingKind, History
-from opsk_jobcheck.advice.history import history_lines
+from opsk_jobcheck.advice.rendering.history import history_lines
 
 HISTORY = History(
     runs=(),

@@ -7,11 +7,11 @@ from enum import StrEnum
 
 from opsk.text import format_count
 from opsk.workload.advice_record import Verdict
-from opsk_jobcheck.advice import sections
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
+from opsk_jobcheck.advice.rendering import sections
+from opsk_jobcheck.advice.rendering.sections import render_network, render_sharing
 from opsk_jobcheck.advice.roles import render_roles
-from opsk_jobcheck.advice.sections import render_network, render_sharing
 from opsk_jobcheck.advice.serving import render_serving
 
 __all__ = ["MAX_LINES", "Detail", "is_ascii_only", "lines", "mark_array_task", "parse_detail", "short_lines"]
