@@ -24,7 +24,7 @@ from opsk.calibration.fitting.fit import Fit, FitSettings, FittedParameter, Star
 from opsk.calibration.fitting.spread import COVERAGE, FittedSpread, Residuals, coverage, coverage_unseen, fit_spread
 from opsk.calibration.runs.conventions import measured_step_s
 from opsk.calibration.runs.runs import Run
-from opsk.costmodel.efficiency.cases import ASPECTS, Case, build_case
+from opsk.costmodel.efficiency.cases import ASPECTS, Case, build_case, select_held
 from opsk.costmodel.efficiency.default import DEFAULT, OTHER
 from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency, Spread
 from opsk.costmodel.table import FloatColumn
@@ -149,7 +149,7 @@ def calibrate(
         offset=offset,
         fit=_describe_fit(timed, fit, base if is_site else None),
         fitted=(_collect_cases(timed, fit) if is_learnt else frozenset()) | (base.fitted if is_site else frozenset()),
-        fitted_memory=frozenset(cases) | (base.fitted_memory if is_site else frozenset()),
+        fitted_memory=select_held(cases, memory.log_errors.tolist()) | (base.fitted_memory if is_site else frozenset()),
         widths={**(base.widths if is_site else {}), **fitted.widths},
     )
     return Calibration(
@@ -208,12 +208,10 @@ def _format_origins(fit: Fit, efficiency: Efficiency, spread: Spread | None) -> 
 
 
 def _collect_cases(runs: Sequence[TimedRun], fit: Fit) -> frozenset[Case]:
-    """Return the cases of all runs that the fit used."""
-    return frozenset(
-        build_case(run.model, run.plan, run.cluster)
-        for run, weight in zip(runs, fit.weights, strict=True)
-        if weight > 0
-    )
+    """Return the cases of all runs that the fit used, but those that it does not predict."""
+    used = [index for index, weight in enumerate(fit.weights.tolist()) if weight > 0]
+    cases = [build_case(runs[index].model, runs[index].plan, runs[index].cluster) for index in used]
+    return select_held(cases, fit.log_errors[used].tolist())
 
 
 def _describe_fit(runs: Sequence[TimedRun], fit: Fit, base: Efficiency | None) -> str:

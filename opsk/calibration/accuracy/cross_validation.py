@@ -23,7 +23,14 @@ from opsk.calibration.accuracy.predictions import predict_runs
 from opsk.calibration.fitting.fit import FitSettings, NearFit, TimedRun, TimedRuns, fit_time
 from opsk.calibration.fitting.spread import Residuals
 from opsk.calibration.runs.runs import Run
-from opsk.costmodel.efficiency.cases import ASPECTS, Case, SoftwareOffset, build_case, find_missing_aspects
+from opsk.costmodel.efficiency.cases import (
+    ASPECTS,
+    Case,
+    SoftwareOffset,
+    build_case,
+    find_missing_aspects,
+    select_held,
+)
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.table import FloatColumn
 from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS
@@ -217,12 +224,13 @@ def compute_memory_residuals(runs: Sequence[Run], efficiency: Efficiency) -> tup
 def _build_residuals(
     log_errors: FloatColumn, assumed: Sequence[int], cases: Sequence[Case], sources: Sequence[str]
 ) -> Residuals:
-    """Return errors with the aspects that no other source shares."""
+    """Return errors with the aspects that no run of another source shares that was predicted."""
+    held = select_held(cases, log_errors.tolist())
     of_source = defaultdict(set)
     for case, source in zip(cases, sources, strict=True):
         of_source[source].add(case)
     others = {
-        source: {case for other, known in of_source.items() if other != source for case in known}
+        source: {case for other, known in of_source.items() if other != source for case in known & held}
         for source in of_source
     }
     lacks = [

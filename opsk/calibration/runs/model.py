@@ -354,9 +354,15 @@ def _round_up(size: int, multiple: int) -> int:
 
 def take_mixers(cells: Cells, values: dict[str, Any]) -> None:
     """Add windows and mixers to the values of a row's model, which hold its sizes and those of a public model."""
+    _take_stated_mixers(cells, values)
     if (window := cells.size("window")) is not None:
-        layers = cells.size("windowed_layers") or values.get("windowed_layers") or values["layers"]
+        attending = values["layers"] - values.get("mixer_layers", 0) - values.get("mlp_layers", 0)
+        layers = cells.size("windowed_layers") or values.get("windowed_layers") or max(attending, 0)
         values |= {"attention_window": window, "windowed_layers": layers}
+
+
+def _take_stated_mixers(cells: Cells, values: dict[str, Any]) -> None:
+    """Add the mixers that a row states to the values of its model."""
     stated = {name: size for name in MIXER_COLUMNS if (size := cells.size(name)) is not None}
     word = cells.choice("mixer")
     mixer = _WORDS.get(word) or (Mixer(word) if word in tuple(Mixer) else None)

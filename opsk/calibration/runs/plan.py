@@ -265,7 +265,7 @@ def _read_constraints(cells: Cells, model: ModelShape, gpu: GpuSpec, software: R
         "recompute_layers": _recomputed_layers(cells, model, pp),
         "sequence_parallel": _sequence_parallel(cells, software, tp),
         "varied_lengths": has_varied_lengths(cells, software),
-        **read_expert_settings(cells, software),
+        **(read_expert_settings(cells, software) if model.experts else {}),
         **read_module_settings(cells, software),
         **_ends(cells, model, software, pp),
         **read_adapters(cells, software),

@@ -254,8 +254,6 @@ def uses_cuda_graphs(cells: Cells, software: RunSoftware) -> bool:
 
 def read_expert_settings(cells: Cells, software: RunSoftware) -> dict[str, Any]:
     """Return the plan's settings for experts: dispatcher, products, permutation and overlap."""
-    if not cells.size("experts"):
-        return {}
     dispatcher = MoeDispatcher(_read_setting(cells, software, "moe_dispatcher"))
     leaves_host_out = bool(cells.flag("cuda_graphs") or _get_default(software, "fused_moe", otherwise=False))
     permutes = cells.flag("moe_permute_fusion")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opsk.hardware.spec import ClusterSpec
@@ -58,10 +58,11 @@ def find_cell(offsets: Offsets, cells: Iterable[str]) -> str:
     return next((cell for cell in cells if cell in offsets), ANY_OTHER)
 
 
-ASPECTS = ("gpu", "software", "kind", "precision")
+ASPECTS = ("gpu", "software", "kind", "precision", "axes")
 """Aspects by which cases are compared; each that no measured run shares widens the range."""
 UNKNOWN = ""
-"""Kind and precision of a case for which a file states only GPU and software: matches all."""
+"""Kind, precision and axes of a case for which a file states only GPU and software, or no axes: matches all."""
+NO_AXIS = "dp"
 LOW_PRECISIONS = {"fp8": "fp8", "fp4": "fp4"}
 
 
@@ -79,6 +80,8 @@ class Case:
         ``dense``, ``moe``, ``hybrid``, ``adapters`` of fine-tuning, or ``measured``; empty is any.
     precision
         ``16-bit`` (and fp32), ``fp8`` or ``fp4``; empty is any.
+    axes
+        Axes above 1, ``tp-pp``, or ``dp``; empty is any.
     layout, size
         Axes and recomputation, and class of the model's size, see `classify_layout` and `classify_size`; cases that
         differ in these alone are the same.
@@ -88,6 +91,7 @@ class Case:
     software: str
     kind: str = UNKNOWN
     precision: str = UNKNOWN
+    axes: str = UNKNOWN
     layout: str = field(default=UNKNOWN, compare=False)
     size: str = field(default=UNKNOWN, compare=False)
 
@@ -106,16 +110,18 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The name in an efficiency file: ``hopper/pytorch/dense/16-bit``."""
+        """The name in an efficiency file: ``hopper/pytorch/dense/16-bit/tp-pp``."""
         parts = [self.architecture, self.software]
-        return "/".join([*parts, self.kind, self.precision] if self.kind or self.precision else parts)
+        if self.kind or self.precision or self.axes:
+            parts += [self.kind, self.precision]
+        return "/".join([*parts, self.axes] if self.axes else parts)
 
     @classmethod
     def parse(cls, name: str) -> Case:
         """Parse the name of a case."""
         architecture, software, *rest = name.split("/")
-        kind, precision = rest if len(rest) == 2 else (UNKNOWN, UNKNOWN)
-        return cls(architecture=architecture, software=software, kind=kind, precision=precision)
+        kind, precision, axes = (*rest, UNKNOWN, UNKNOWN, UNKNOWN)[:3]
+        return cls(architecture=architecture, software=software, kind=kind, precision=precision, axes=axes)
 
 
 def build_case(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> Case:
@@ -125,15 +131,20 @@ def build_case(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> Case:
         software=plan.software.value,
         kind=classify_kind(model, plan),
         precision=LOW_PRECISIONS.get(plan.precision.peak_format, "16-bit"),
+        axes="-".join(list_axes(plan)),
         layout=classify_layout(plan),
         size=classify_size(model),
     )
 
 
+def list_axes(plan: Plan) -> list[str]:
+    """Return the axes above 1, of tp, pp, cp and ep; ``dp`` alone where there is no such axis."""
+    return [axis for axis in ("tp", "pp", "cp", "ep") if getattr(plan, axis) > 1] or [NO_AXIS]
+
+
 def classify_layout(plan: Plan) -> str:
     """Return the axes above 1 and what is recomputed: ``tp-pp-selective``; ``dp-none`` where there is no such axis."""
-    axes = [axis for axis in ("tp", "pp", "cp", "ep") if getattr(plan, axis) > 1] or ["dp"]
-    return "-".join([*axes, plan.recompute.value])
+    return "-".join([*list_axes(plan), plan.recompute.value])
 
 
 def classify_size(model: ModelShape) -> str:
@@ -162,7 +173,8 @@ def find_missing_aspects(case: Case, measured: Collection[Case]) -> frozenset[st
     """Return which `ASPECTS` of a case no measured run shares; none where it is not known what was measured.
 
     The software is compared on the same chip generation, and on all where the generation itself is new. Kind and
-    precision are compared with the same software or the same generation.
+    precision are compared with the same software or the same generation, axes with the same software: a run that
+    combined more of them is near, too.
     """
     if not measured:
         return frozenset()
@@ -178,4 +190,25 @@ def find_missing_aspects(case: Case, measured: Collection[Case]) -> frozenset[st
     comparable = same_gpu or similar
     if all(known.precision not in (case.precision, UNKNOWN) for known in comparable) and case.precision:
         aspects.add("precision")
+    if _lacks_axes(case, measured):
+        aspects.add("axes")
     return frozenset(aspects)
+
+
+def _lacks_axes(case: Case, measured: Collection[Case]) -> bool:
+    """Return whether no run with the case's software, where it was measured at all, combined its axes."""
+    needed = set(case.axes.split("-")) - {NO_AXIS, UNKNOWN}
+    combined = [known.axes for known in measured if known.software == case.software]
+    return bool(needed and combined) and not any(not axes or needed <= set(axes.split("-")) for axes in combined)
+
+
+HELD_LOG_ERROR = 0.25
+"""A run is predicted where ln(predicted / measured) is within this: twice the spread of runs near to others."""
+
+
+def select_held(cases: Sequence[Case], log_errors: Iterable[float]) -> frozenset[Case]:
+    """Return the cases of which at least half of the runs are predicted: no other tells of what is near to it."""
+    held: dict[Case, list[bool]] = {}
+    for case, error in zip(cases, log_errors, strict=True):
+        held.setdefault(case, []).append(abs(error) <= HELD_LOG_ERROR)
+    return frozenset(case for case, runs in held.items() if 2 * sum(runs) >= len(runs))

@@ -46,7 +46,7 @@ _RETIRED: Mapping[type[Any], tuple[str, ...]] = {GpuEfficiency: ("attention_frac
 
 _LogRatio = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-3.0, le=3.0)]
 """Logarithm of measured over predicted: a run that is off by more than a factor of twenty does not match its plan."""
-_Cases = list[Annotated[str, Field(strict=True, max_length=80, pattern=r"^[^/]*/[^/]*(/[^/]*/[^/]*)?$")]]
+_Cases = list[Annotated[str, Field(strict=True, max_length=80, pattern=r"^[^/]*/[^/]*(/[^/]*/[^/]*){0,1}(/[^/]*)?$")]]
 _Key = Annotated[str, Field(max_length=40, pattern=r"^[a-z0-9_-]+$")]
 _OffsetKey = Annotated[str, Field(max_length=120, pattern=r"^[a-z0-9_./-]+$")]
 _Width = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0.0)]

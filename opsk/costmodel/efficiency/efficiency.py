@@ -142,6 +142,8 @@ class Spread:
         What is added where no model of that kind (dense, of experts, hybrid, with adapters) was.
     time_new_precision_log_sigma, memory_new_precision_log_sigma
         What is added where that number format was not measured on that chip generation.
+    time_new_axes_log_sigma, memory_new_axes_log_sigma
+        What is added where that family of software was not measured with these axes (tp, pp, cp, ep) together.
     time_offset_log_sigma, memory_offset_log_sigma
         The part of the first that sources and software have in common: what a site learns of itself takes it away.
     memory_fit_log_sigma
@@ -155,6 +157,7 @@ class Spread:
     time_new_software_log_sigma: float = 0.15
     time_new_kind_log_sigma: float = 0.1
     time_new_precision_log_sigma: float = 0.1
+    time_new_axes_log_sigma: float = 0.0
     time_offset_log_sigma: float = 0.0
     memory_log_sigma: float = 0.06
     memory_assumed_log_sigma: float = 0.2
@@ -162,6 +165,7 @@ class Spread:
     memory_new_software_log_sigma: float = 0.1
     memory_new_kind_log_sigma: float = 0.1
     memory_new_precision_log_sigma: float = 0.05
+    memory_new_axes_log_sigma: float = 0.0
     memory_offset_log_sigma: float = 0.0
     memory_fit_log_sigma: float = 0.10
 

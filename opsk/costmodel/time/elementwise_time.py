@@ -26,9 +26,12 @@ UNFUSED_ROTARY_PASSES = 10.0
 """The same of rotary positions in complex fp32, for each element of query and key."""
 UNFUSED_GATE_PASSES = 2.0
 """The same of silu and product apart, for each inner element."""
-WIDE_STREAM_BYTES, WIDE_STREAM_BACKWARD_BYTES = 40.0, 60.0
-"""What an fp32 stream adds for each of its elements: five products cast their inputs (30 bytes), two residuals are
-written in 4 bytes; norms in Python are fp32 either way. The backward is as much longer as that of a 16-bit stream."""
+WIDE_STREAM_BYTES, WIDE_STREAM_BACKWARD_BYTES = 22.0, 44.0
+"""What an fp32 stream adds for each of its elements: five products cast their inputs (30 bytes) and two residuals are
+read and written in 4 bytes (8), less what norms in Python need not cast (16); backward the gradients of the casts (30),
+their sums (18) and residuals (12), less the same."""
+WIDE_OUTPUT_BYTES, WIDE_OUTPUT_BACKWARD_BYTES = 16.0, 14.0
+"""What outputs in fp32 add to that: two of them are cast (12) and added in 4 bytes (4)."""
 FUSED_SHARE = 0.5
 """Share of that where kernels are fused: reads and writes of 4 bytes for 2 remain, casts do not."""
 WIDE_INNER_BYTES, WIDE_INNER_BACKWARD_BYTES = 16.0, 18.0
@@ -98,8 +101,10 @@ def around_attention(
     backward = ((14.0 + UNFUSED_NORM_BACKWARD_PASSES * apart) * stream + rotary) * cost
     if wide is not None:
         cast = WIDE_HEADS_BYTES * ((1.0 + rotated) * heads + shares.tokens * shares.kv_width) * wide.outputs
-        forward = forward + (wide.stream * WIDE_STREAM_BYTES * stream + cast) * byte_s
-        backward = backward + (wide.stream * WIDE_STREAM_BACKWARD_BYTES * stream + cast) * byte_s
+        more = wide.stream * WIDE_STREAM_BYTES + wide.outputs * WIDE_OUTPUT_BYTES
+        forward = forward + (more * stream + cast) * byte_s
+        more = wide.stream * WIDE_STREAM_BACKWARD_BYTES + wide.outputs * WIDE_OUTPUT_BACKWARD_BYTES
+        backward = backward + (more * stream + cast) * byte_s
     return Passes(
         forward=forward + FORWARD_KERNELS * gaps, by_input=backward + BACKWARD_KERNELS * gaps, by_weight=_NOTHING
     )

@@ -7,6 +7,7 @@ import pytest
 
 from opsk.calibration.runs.runs import Run, parse_runs
 from opsk.workload.model import Mixer
+from opsk.workload.plan import MoeDispatcher
 
 ROW = {
     **{"id": "made-1", "software": "megatron-core", "source_date": "2025-06", "arch": "llama", "gpu": "h100-sxm"},
@@ -64,3 +65,11 @@ def test_a_window_is_that_of_the_layers_that_have_it():
     # of a public model the layers stay
     model = one(model="gemma-2-9b", window="2048").model
     assert (model.attention_window, model.windowed_layers) == (2048, 21)
+    # of a hybrid the layers with attention have it: 4 of 52
+    assert one(model="Nemotron-H-8B", window="2048").model.windowed_layers == 4
+
+
+def test_a_public_mixture_of_experts_has_the_settings_of_its_framework():
+    # Megatron-Bridge's recipes for Blackwell dispatch with HybridEP from 25.11 on; no column states experts
+    plan = one(model="Qwen3-30B-A3B", software="megatron-bridge", gpu="B200", source_date="2026-01").plan
+    assert plan.moe_dispatcher is MoeDispatcher.HYBRIDEP

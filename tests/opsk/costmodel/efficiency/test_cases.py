@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.costmodel.efficiency.cases import Case, build_case, find_missing_aspects
+from opsk.costmodel.efficiency.cases import Case, build_case, find_missing_aspects, select_held
 from opsk.hardware.catalog import cluster
 from opsk.workload.plan import Plan, Precision
 from tests.fakes.training_runs import gpt
@@ -46,4 +46,23 @@ def test_adapters_and_formats_make_the_case() -> None:
     machine = cluster("superpod-h100")
     plan = Plan(lora_rank=8, precision=Precision.MXFP8, global_batch=8)
     found = build_case(gpt(layers=2, hidden=256, heads=4, seq=128), plan, machine)
-    assert found.name == "hopper/megatron-core/adapters/fp8"
+    assert found.name == "hopper/megatron-core/adapters/fp8/dp"
+
+
+@pytest.mark.parametrize(
+    ("axes", "measured", "lacks"),
+    [
+        ("dp", "dp", set()),
+        ("tp", "tp-pp", set()),  # a run with more axes tells of each
+        ("tp-pp", "tp", {"axes"}),
+        ("cp", "dp", {"axes"}),
+        ("tp-pp", "", set()),  # a file that does not say
+    ],
+)
+def test_axes_that_the_software_never_combined_are_new(axes: str, measured: str, lacks: set[str]) -> None:
+    assert find_missing_aspects(replace(KNOWN, axes=axes), [replace(KNOWN, axes=measured), OTHER]) == lacks
+    assert Case.parse(replace(KNOWN, axes=axes).name) == replace(KNOWN, axes=axes)
+
+
+def test_runs_that_are_not_predicted_are_near_to_nothing() -> None:
+    assert select_held([KNOWN, KNOWN, OTHER, OTHER], [0.1, -0.9, 0.3, 0.4]) == {KNOWN}
