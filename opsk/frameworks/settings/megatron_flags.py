@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk.frameworks.settings.deepspeed_config import STAGES
 from opsk.frameworks.settings.megatron_layout import (
     COUNTS_EMBEDDING,
     COUNTS_LOSS,
@@ -433,8 +434,10 @@ def build_megatron_flags(
         flags.append(f"{LM_NAMES['global_batch']} {target.global_batch}")
     if target.sequence_parallel and not requested.sequence_parallel:
         flags.append(_SEQUENCE_PARALLEL)
-    if requested.sharding != target.sharding and target.sharding is Sharding.ZERO1:
-        flags.append(f"{_ZERO_STAGE} 1" if deepspeed else _DISTRIBUTED_OPTIMIZER)
+    if requested.sharding != target.sharding and deepspeed:
+        flags.append(f"{_ZERO_STAGE} {STAGES[target.sharding]}")
+    elif requested.sharding != target.sharding and target.sharding is Sharding.ZERO1:
+        flags.append(_DISTRIBUTED_OPTIMIZER)
     if _changes_recompute(workload, requested, target):
         flags += _build_recompute_flags(workload, target, deepspeed=deepspeed)
     return tuple(flags)

@@ -89,6 +89,16 @@ def test_the_changed_script_recomputes_the_wanted_layers_and_has_the_wanted_chun
     assert read(with_flags(script, changed))[1] == wanted
 
 
+def test_deepspeed_leaves_a_stage_of_zero_that_pipelines_do_not_take() -> None:
+    # one replica has nothing to share; deepspeed/runtime/pipe/engine.py asserts ZeRO below stage 2
+    script = megatron_script(f"{PLAN} --global-batch-size 128 --deepspeed --zero-stage 3".replace("-size 2", "-size 1"))
+    workload, asked = read(script)
+    wanted = replace(asked, pp=16, dp=1, sharding=Sharding.NONE)
+    changed = with_flags(script, build_flags(workload, asked, wanted))
+    assert read(changed)[1] == wanted
+    assert not complete(read_script(changed, file="job.sh")).problems
+
+
 def test_no_change_needs_no_flags() -> None:
     workload, asked = read(megatron_script(PLAN))
     assert build_flags(workload, asked, asked) == ()
