@@ -128,7 +128,7 @@ def ran(benchmark: Benchmark, *, is_short: bool) -> Result | str:
 def command_of(benchmark: Benchmark, found: Path, *, is_short: bool) -> list[str]:
     """Return the command of a benchmark, with the value of the variable that it wants."""
     wanted = [os.environ[benchmark.wants]] if benchmark.wants in os.environ else []
-    words = [f"benchmarks.{benchmark.module or benchmark.name}", *benchmark.options, *wanted, "--found", str(found)]
+    words = [benchmark.path, *benchmark.options, *wanted, "--found", str(found)]
     return [sys.executable, "-P", "-m", *words, *(["--short"] if is_short else [])]
 
 

@@ -46,7 +46,7 @@ CORE_COMMANDS = {
 LINEAR_ALGEBRA_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Set to 1 unless the caller has set them: on a busy login node such threads wait for each other's cores.
 
-With two busy processes, ``python -m benchmarks.placement`` took 7 s instead of 2 s with one thread.
+With two busy processes, ``python -m benchmarks.planning.placement`` took 7 s instead of 2 s with one thread.
 """
 
 

@@ -122,5 +122,5 @@ def test_a_figure_has_the_unit_that_its_key_ends_with(key: str, value: float, sa
 
 def test_the_page_has_a_section_of_what_each_benchmark_printed(tmp_path: Path) -> None:
     said = page({"lab_up": result(up_s=4.0, down_s=1.0)})
-    assert "## A cluster in a box\n\n`python -m benchmarks.lab_up` (2026-11-22, load 0.4, took 9 s):" in said
+    assert "## A cluster in a box\n\n`python -m benchmarks.monitoring.lab_up` (2026-11-22, load 0.4, took 9 s):" in said
     assert "```\nread 4 s\n```" in said

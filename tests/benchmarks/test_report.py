@@ -124,7 +124,7 @@ def test_all_that_run_together_take_under_half_an_hour() -> None:
 
 def test_every_module_is_there(root: Path) -> None:
     for benchmark in catalogue.BENCHMARKS:
-        assert (root / "benchmarks" / f"{benchmark.module or benchmark.name}.py").exists()
+        assert (root / f"{benchmark.path.replace('.', '/')}.py").exists()
 
 
 def test_the_list_says_how_long_each_takes(root: Path) -> None:

@@ -70,7 +70,7 @@ def test_calculon_is_measured_beside_where_a_clone_of_it_is_named(tmp_path: Path
 @pytest.mark.parametrize("name", [each.name for each in BENCHMARKS if each.wants])
 def test_without_what_it_wants_a_benchmark_says_so_and_hands_nothing_over(name: str, tmp_path: Path) -> None:
     path = tmp_path / "found.json"
-    command = [sys.executable, "-P", "-m", f"benchmarks.{name}", "--found", str(path)]
+    command = [sys.executable, "-P", "-m", named(name).path, "--found", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == NOT_RUN_STATUS
     assert done.stdout.startswith("not run: no ")

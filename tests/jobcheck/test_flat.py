@@ -1,4 +1,7 @@
-"""Does the advisor's memory stay where it is while questions of all kinds come? `benchmarks/advisor_flat.py`, 2,000."""
+"""Does the advisor's memory stay where it is while questions of all kinds come?
+
+`benchmarks/jobcheck/advisor_flat.py` asks 100,000; here are 2,000.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.advisor_flat import RunningAdvisor
+from benchmarks.jobcheck.advisor_flat import RunningAdvisor
 
 QUESTIONS, LOOKS = 2000, 10
 WARM = 4

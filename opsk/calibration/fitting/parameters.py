@@ -36,8 +36,8 @@ MEMBER_WIDTH = 0.5
 SITE_WIDENING = 2.0
 """Width of a parameter at one site over that of the fit to all sources, which assumes a complete model.
 
-Chosen among 1, 2 and 3 with ``benchmarks.site_learning`` on an earlier model, for which errors became smaller with it.
-That benchmark asked a fit for no proof that it helps; with one, and 2, three runs leave 0.756 of the error.
+Chosen among 1, 2 and 3 with ``benchmarks.learning.site_learning`` on an earlier model, whose errors became smaller with
+it. That benchmark asked a fit for no proof that it helps; with one, and 2, three runs leave 0.756 of the error.
 """
 
 

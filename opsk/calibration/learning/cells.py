@@ -19,8 +19,8 @@ from opsk.costmodel.table import FloatColumn
 LEVEL_LOG_SIGMAS = (0.07, 0.1, 0.07)
 """Standard deviation of the offset of each level of cells around the wider one's, from wide to narrow.
 
-Chosen by a prototype on the sources of ``benchmarks.site_learning`` among eight triples of 0.05 to 0.2, whose results
-differ by less than 0.03 of the error: that there are levels matters, their widths hardly do."""
+Chosen by a prototype on the sources of ``benchmarks.learning.site_learning`` among eight triples of 0.05 to 0.2, whose
+results differ by less than 0.03 of the error: that there are levels matters, their widths hardly do."""
 _LEVEL_JOBS = 4.0
 """Weight of that standard deviation, in cells, where a site's own cells show how far they differ."""
 _DEPTHS = (1, 2, 4, 5)

@@ -95,7 +95,7 @@ _MIXED = STATES.index(Formats.MIXED)
 _PLAIN, _FUSED = LOSSES.index(Loss.PLAIN), LOSSES.index(Loss.FUSED)
 VARIED_LENGTHS_FRACTION = 0.85
 """Blocks that micro-batches of other lengths left and the longest cannot use, over those that it allocates and frees
-between forward and backward: the median of `benchmarks.allocator_lengths`, which simulates PyTorch's caching
+between forward and backward: the median of `benchmarks.costmodel.allocator_lengths`, which simulates PyTorch's caching
 allocator (c10/cuda/CUDACachingAllocator.cpp); a case may reach 4."""
 _LOSS, _BACKWARD, _STEP = MOMENTS.index("loss"), MOMENTS.index("backward"), MOMENTS.index("optimizer step")
 

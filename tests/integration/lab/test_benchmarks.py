@@ -8,8 +8,9 @@ from dataclasses import asdict
 
 import pytest
 
-from benchmarks import lab_up, slurm_poll, submissions
 from benchmarks.found import Found, arguments
+from benchmarks.jobcheck import submissions
+from benchmarks.monitoring import lab_up, slurm_poll
 from tests.benchmarks.test_short_forms import assert_whole
 from tests.fakes.advised_lab import QUICK
 from tests.fakes.storms import StormLab, storm_lab

@@ -1,7 +1,7 @@
 """On a real slurmctld: whatever befalls the advisor, is every submission accepted, and slurmctld not held up?
 
-`benchmarks/submissions.py` does the same with 2,000 submissions and measures. Times here are inside slurmctld, as
-``sdiag`` has them; bounds are wide enough for a machine that does much else.
+`benchmarks/jobcheck/submissions.py` does the same with 2,000 submissions and measures. Times here are inside slurmctld,
+as ``sdiag`` has them; bounds are wide enough for a machine that does much else.
 """
 
 from __future__ import annotations

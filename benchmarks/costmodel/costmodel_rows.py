@@ -1,7 +1,7 @@
-"""Measures the cost model on one plan and on large tables: ``python -m benchmarks.costmodel_rows``.
+"""Measures the cost model on one plan and on large tables: ``python -m benchmarks.costmodel.costmodel_rows``.
 
 One warm plan, alone and as a table of one row, and tables of up to 100,000 rows. CPU time is reported: it does not
-depend on what else the machine does. `benchmarks.against_calculon` does the same beside Calculon.
+depend on what else the machine does. `benchmarks.costmodel.against_calculon` does the same beside Calculon.
 """
 
 from __future__ import annotations

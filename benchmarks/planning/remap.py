@@ -1,4 +1,4 @@
-"""Measures remapping after a failure: ``python -m benchmarks.remap``: 16,384 ranks on 10,000 x 8, three tiers.
+"""Measures remapping after a failure: ``python -m benchmarks.planning.remap``: 16,384 ranks on 10,000 x 8, three tiers.
 
 For all options, once fabric, routes, and the job's placement with its loads are prepared; for a job on nodes in a row,
 and for one on nodes scattered over all pods (every ring crosses the core). Wall and CPU time of the first question of
@@ -12,8 +12,8 @@ import random
 from collections.abc import Sequence
 
 from benchmarks.found import Found, arguments, run
-from benchmarks.large_fabric import NODES, large_fabric
-from benchmarks.placement import GROWTH, MODEL, PLAN, SHORT_NODES, plan_of
+from benchmarks.planning.large_fabric import NODES, large_fabric
+from benchmarks.planning.placement import GROWTH, MODEL, PLAN, SHORT_NODES, plan_of
 from benchmarks.process_use import own_peak_bytes, timed
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.hb_domains import find_hb_domains

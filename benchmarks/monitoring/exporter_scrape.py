@@ -1,9 +1,9 @@
-"""Measures a scrape on a node with 8 GPUs, 8 HCAs, RAPL and a job: ``python -m benchmarks.exporter_scrape``.
+"""Measures a scrape on a node with 8 GPUs, 8 HCAs, RAPL and a job: ``python -m benchmarks.monitoring.exporter_scrape``.
 
 Starts a real ``opsk exporter`` on a fake node, with the NVML stand-in (so gcc is needed) for GPUs, lets it be scraped
 over HTTP as Prometheus does (OpenMetrics, gzip), and reads from the kernel what the exporter itself used: CPU seconds
 and resident memory, which is to be as large after thousands of scrapes. Nodes with fewer and more HCAs show how the
-cost grows. `benchmarks.exporter_infiniband` measures the InfiniBand part beside node_exporter.
+cost grows. `benchmarks.monitoring.exporter_infiniband` measures the InfiniBand part beside node_exporter.
 """
 
 from __future__ import annotations

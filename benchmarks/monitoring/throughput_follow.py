@@ -1,8 +1,9 @@
 """Measures what it costs to follow a log that is silent, that steps, or that floods.
 
-``python -m benchmarks.throughput_follow [--seconds N]`` starts a real ``opsk throughput --follow --json`` on a log that
-already has an hour of steps, waits until it has told them, and reads from the kernel what it uses while the log then
-grows as a training job's does, much faster, or not at all. Latency is from a line's write to its step's arrival here.
+``python -m benchmarks.monitoring.throughput_follow [--seconds N]`` starts a real ``opsk throughput --follow --json`` on
+a log that already has an hour of steps, waits until it has told them, and reads from the kernel what it uses while the
+log then grows as a training job's does, much faster, or not at all. Latency is from a line's write to its step's
+arrival here.
 """
 
 from __future__ import annotations

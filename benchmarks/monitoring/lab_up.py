@@ -1,7 +1,7 @@
-"""Measures how long a simulated cluster takes to start: ``python -m benchmarks.lab_up``: 16 nodes of 8 GPUs and 8 HCAs.
+"""Measures how long a simulated cluster takes to start: ``python -m benchmarks.monitoring.lab_up``.
 
-Real munge, MariaDB, slurmdbd, slurmctld, sixteen slurmd, ibsim and opensm, as ``opsk lab up`` starts them; wall time
-until every node is idle, and until all have ended.
+16 nodes of 8 GPUs and 8 HCAs. Real munge, MariaDB, slurmdbd, slurmctld, sixteen slurmd, ibsim and opensm, as ``opsk lab
+up`` starts them; wall time until every node is idle, and until all have ended.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures ``opsk top`` on 2,000 nodes, 16,000 GPUs and 500 jobs, from the other end of a terminal.
 
-    python -m benchmarks.tui [--minutes 5] [--size 120x40]
+    python -m benchmarks.monitoring.tui [--minutes 5] [--size 120x40]
 
 The screen runs in a process of its own behind a pseudo terminal, fed by `tests.fakes.big_cluster`. First paint is from
 the first line that Python runs until the map is there; key to paint until the last byte that a key brings about. CPU is
@@ -111,7 +111,7 @@ class Terminal:
             os.environ |= {"OPSK_BENCH_LOG": str(log), "TERM": "xterm-256color", "COLORTERM": "truecolor",
                            "OPSK_BENCH_INTERVAL": str(interval_s), "LANG": "C.UTF-8"}  # fmt: skip
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-            os.execv(sys.executable, [sys.executable, "-P", "-m", "benchmarks.tui", "--child"])
+            os.execv(sys.executable, [sys.executable, "-P", "-m", "benchmarks.monitoring.tui", "--child"])
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
 
     def read(self, quiet_s: float, longest_s: float = 10.0, until: bytes = b"") -> tuple[bytes, float]:

@@ -1,4 +1,4 @@
-"""Compares predictions with the step times of some sources: ``python -m benchmarks.accuracy RUNS.csv PREFIX…``.
+"""Compares predictions with step times of sources: ``python -m benchmarks.costmodel.accuracy RUNS.csv PREFIX…``.
 
 Prints the rows of the sources named by prefix one by one, as a Markdown table, with the shipped efficiencies, which
 were fitted to most of them. What is known of all sources is in ``docs/accuracy.md``, and printed by ``opsk validate``.

@@ -1,4 +1,4 @@
-"""Measures interference between a candidate and 500 running jobs: ``python -m benchmarks.interference``: 10,000 nodes.
+"""Measures interference between a candidate and 500 running jobs: ``python -m benchmarks.planning.interference``.
 
 A candidate whose ranks are seated, against all jobs, on a fabric of 10,000 nodes of 8 HCAs on three tiers. Half of the
 jobs lie in a row, half are scattered over a pod or over all. Best of five, wall time and CPU time. Laying the jobs' own
@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from benchmarks.found import Found, arguments, run
-from benchmarks.large_fabric import NODES, large_fabric
+from benchmarks.planning.large_fabric import NODES, large_fabric
 from benchmarks.process_use import own_peak_bytes, timed
 from opsk.fabric.rails import find_rails
 from opsk.hardware.catalog import cluster as catalogue_cluster

@@ -1,8 +1,8 @@
 """Compares what 8 HCAs add to a scrape of opsk's exporter and of Prometheus' own node_exporter.
 
-``python -m benchmarks.exporter_infiniband`` starts both on one generated sysfs tree, with the InfiniBand collector
-alone, scrapes them in turn in short blocks of one run, and reads from the kernel what CPU each used. The ratio is that
-of the medians. node_exporter of the release at hand may read fewer files: series are counted for both.
+``python -m benchmarks.monitoring.exporter_infiniband`` starts both on one generated sysfs tree, with the InfiniBand
+collector alone, scrapes them in turn in short blocks of one run, and reads from the kernel what CPU each used. The
+ratio is that of the medians. node_exporter of the release at hand may read fewer files: series are counted for both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measures how long a calibration takes: ``python -m benchmarks.calibrate_speed RUNS.csv [--processes N]``.
+"""Measures how long a calibration takes: ``python -m benchmarks.costmodel.calibrate_speed RUNS.csv [--processes N]``.
 
 Prints the seconds of reading, of one evaluation of the model over all runs, of a fit, and of leaving every source out.
 No aim: it should stay short enough to be run while one thinks.

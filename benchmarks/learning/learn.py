@@ -1,4 +1,4 @@
-"""Measures how long a site's refit takes: ``python -m benchmarks.learn``, 2,000 jobs of ten kinds on one core.
+"""Measures how long a site's refit takes: ``python -m benchmarks.learning.learn``, 2,000 jobs of ten kinds on one core.
 
 The jobs are invented: what the cost model predicts of ten kinds of training on two GPU generations with three families
 of software, times a factor of each kind and noise. The fit includes the errors of all jobs left out one by one.

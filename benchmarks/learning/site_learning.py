@@ -1,9 +1,9 @@
-"""Measures what a site learns from three runs: ``python -m benchmarks.site_learning RUNS.csv [--without SOURCE,...]``.
+"""Measures what a site learns from three runs: ``python -m benchmarks.learning.site_learning RUNS.csv``.
 
-Every source of six timed runs or more is a new site once: left out of everything, then three of its runs are given at
-random, twenty times, and the others are predicted. The fit to the given runs is `opsk.calibration`'s own, on slopes
-that are taken once for a source: parameters of the model move by a few percent. How wide a site's priors are, and the
-noise of its runs, were chosen by this benchmark among some 45 variants
+``--without SOURCE,...`` leaves sources out. Every source of six timed runs or more is a new site once: left out of
+everything, then three of its runs are given at random, twenty times, and the others are predicted. The fit to the given
+runs is `opsk.calibration`'s own, on slopes that are taken once for a source: parameters of the model move by a few
+percent. How wide a site's priors are, and the noise of its runs, were chosen by this benchmark among some 45 variants
 (`opsk.calibration.fitting.parameters.SITE_WIDENING`), so its figures flatter. What given runs teach is kept only where
 they predict one another better than before."""
 

@@ -1,8 +1,8 @@
-"""Measures what the hooks cost sbatch and slurmctld: ``python -m benchmarks.submissions``, on a real slurmctld.
+"""Measures what the hooks cost sbatch and slurmctld: ``python -m benchmarks.jobcheck.submissions``.
 
-Throughput beside that with hooks that only return, for jobs that train nothing and for a mix with 20 % training jobs,
-for 1 and 8 clients; and, whatever befalls the advisor, how many jobs are accepted, and what a job takes longer inside
-slurmctld, before and after the circuit breaker is open.
+On a real slurmctld. Throughput beside that with hooks that only return, for jobs that train nothing and for a mix with
+20 % training jobs, for 1 and 8 clients; and, whatever befalls the advisor, how many jobs are accepted, and what a job
+takes longer inside slurmctld, before and after the circuit breaker is open.
 
 Blocks with empty hooks and with opsk's alternate, so that what else the machine does meets both: only the ratios of
 neighbouring blocks count. Clients, slurmctld and advisor share this machine, as they need not elsewhere. Of the

@@ -1,4 +1,4 @@
-"""Measures advice that knows what runs: ``python -m benchmarks.live_advice``: 1,024 nodes, 200 running jobs.
+"""Measures advice that knows what runs: ``python -m benchmarks.jobcheck.live_advice``: 1,024 nodes, 200 running jobs.
 
 Full advice, verdict questions of new and of known recipes, a repeated question, and a worker's memory. Every question
 is about another recipe, so that nothing of it was searched before. A real worker is asked over its pipe, with the state
@@ -48,7 +48,7 @@ SHORT_NODES = 128
 FABRIC_SIZES = (128, 256, 512)
 """Nodes of smaller fabrics, for how the cost of full advice grows."""
 SIZES = (1, 2, 2, 2, 4, 4, 4, 8, 8)
-EXAMPLE = Path(__file__).resolve().parent.parent / "examples/llama3-70b-megatron.sbatch"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/llama3-70b-megatron.sbatch"
 QUESTIONS, SHORT_QUESTIONS = 120, 4
 VERDICTS = 10
 """So many verdicts are asked for each full advice: others on a machine that is shared disturb seconds at a time."""

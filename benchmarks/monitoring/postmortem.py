@@ -1,4 +1,4 @@
-"""Measures time and memory to read the logs of 512 ranks: ``python -m benchmarks.postmortem``.
+"""Measures time and memory to read the logs of 512 ranks: ``python -m benchmarks.monitoring.postmortem``.
 
 Writes logs of 2 MB a rank of a job that died, reads and explains them in a process of its own, and reads its peak
 memory and that of its children (the largest set that was resident, summed) from the kernel. It goes on with longer

@@ -1,4 +1,4 @@
-"""Measures the advisor's memory and times over 100,000 questions: ``python -m benchmarks.advisor_flat``.
+"""Measures the advisor's memory and times over 100,000 questions: ``python -m benchmarks.jobcheck.advisor_flat``.
 
 Memory is to stay as it is after the first thousands. A real advisor with its workers, and the watcher where a fabric is
 given, is asked over its socket: advice on scripts that it knows and on ones that are new, of recipes that it knows and

@@ -1,9 +1,10 @@
-"""Measures what sites teach whose efficiencies nobody knows: ``python -m benchmarks.hidden_sites [--picture FILE]``.
+"""Measures what sites teach whose efficiencies nobody knows: ``python -m benchmarks.learning.hidden_sites``.
 
-Sites are simulated by `opsk.lab.hidden`: 200 jobs of 12 kinds on two node kinds, frameworks, GPUs and links at 0.6 to
-1.4 times what opsk ships, noise, jobs that run badly, owners who invent their step times. `learn_site`, which
-``opsk calibrate`` calls as well, sees what a recorder would have of the first jobs, and the documents of probes. The
-jobs among the last hundred that run well are then predicted; how they really run is known to the simulation alone.
+``--picture FILE`` draws it. Sites are simulated by `opsk.lab.hidden`: 200 jobs of 12 kinds on two node kinds,
+frameworks, GPUs and links at 0.6 to 1.4 times what opsk ships, noise, jobs that run badly, owners who invent their step
+times. `learn_site`, which ``opsk calibrate`` calls as well, sees what a recorder would have of the first jobs, and the
+documents of probes. The jobs among the last hundred that run well are then predicted; how they really run is known to
+the simulation alone.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Measures how many plans a second opsk predicts and searches, and how many Calculon, where it is present.
 
-``python -m benchmarks.against_calculon CHECKOUT [--python PYTHON]``: CHECKOUT is a clone of calculon-ai/calculon,
-PYTHON an interpreter that has its requirements (pandas, psutil). First one complete evaluation of GPT-3 175B on 64 A100
-(TP8 PP8x3, sequence parallelism, selective recomputation: Calculon's own validation case), done as its search does it.
-Then both searches of that case: completed evaluations (predicted to the end: what its search refuses and ours bounds
-away is told apart) a CPU second, Calculon's capped in time and as shipped, and with its logger silenced from outside.
-Blocks of both in turn in one run, CPU seconds of one core. Calculon is no part of opsk and is never fetched by it.
+``python -m benchmarks.costmodel.against_calculon CHECKOUT [--python PYTHON]``: CHECKOUT is a clone of
+calculon-ai/calculon, PYTHON an interpreter that has its requirements (pandas, psutil). First one complete evaluation of
+GPT-3 175B on 64 A100 (TP8 PP8x3, sequence parallelism, selective recomputation: Calculon's own validation case), done
+as its search does it. Then both searches of that case: completed evaluations (predicted to the end: what its search
+refuses and ours bounds away is told apart) a CPU second, Calculon's capped in time and as shipped, and with its logger
+silenced from outside. Blocks of both in turn in one run, CPU seconds of one core. Calculon is no part of opsk and is
+never fetched by it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.calculon_driver import BATCH, GPUS
-from benchmarks.costmodel_rows import repeated
+from benchmarks.costmodel.calculon_driver import BATCH, GPUS
+from benchmarks.costmodel.costmodel_rows import repeated
 from benchmarks.found import Found, NotRunError, arguments, run
-from benchmarks.search import named
+from benchmarks.planning.search import named
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.catalog import cluster

@@ -1,8 +1,8 @@
-"""Measures quick verdict and full advice on the example scripts: ``python -m benchmarks.advice``.
+"""Measures quick verdict and full advice on the example scripts: ``python -m benchmarks.jobcheck.advice``.
 
 Read, complete and predict one plan; and that with ways out and the best plan. CPU time is reported: it does not depend
-on what else the machine does. The figures are those of the 70B script; `benchmarks.live_advice` adds fabric and
-neighbours.
+on what else the machine does. The figures are those of the 70B script; `benchmarks.jobcheck.live_advice` adds fabric
+and neighbours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opsk_jobcheck.advice.rendering.document import record
 from opsk_jobcheck.advice.rendering.terminal import lines
 from opsk_jobcheck.scripts.script import read_script
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 REPEATS = 200
 FULL_REPEATS = 50
 

@@ -1,4 +1,4 @@
-"""Measures time and memory of the search for the best plan: ``python -m benchmarks.search [NAME...]``.
+"""Measures time and memory of the search for the best plan: ``python -m benchmarks.planning.search [NAME...]``.
 
 A 1T model on 4,096 GPUs, 175B on 1,024, 405B on 65,536 GPUs with sequences of 128k tokens, DeepSeek-V3 on 2,048; every
 legal plan is evaluated or bounded away. Each space is searched in a process of its own, three times; the median is
@@ -119,7 +119,7 @@ def searched_once(request: PlanRequest, *, runs: int, walk: bool) -> dict[str, A
 
 def told(name: str, gpus: int, *, runs: int = RUNS, walk: bool = False) -> dict[str, Any]:
     """Search a space in a process of its own; print and return what it tells."""
-    command = [sys.executable, "-P", "-m", "benchmarks.search", "--one", name, str(gpus), str(runs)]
+    command = [sys.executable, "-P", "-m", "benchmarks.planning.search", "--one", name, str(gpus), str(runs)]
     command += ["--walk"] if walk else []
     found = dict(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     unsettled = found["space"] - found["evaluated"] - found["bounded"]

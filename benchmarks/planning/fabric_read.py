@@ -1,4 +1,4 @@
-"""Measures how long a fabric of 10,000 nodes x 8 HCAs takes to read: ``python -m benchmarks.fabric_read [--nodes N]``.
+"""Measures how long a fabric of 10,000 nodes x 8 HCAs takes to read: ``python -m benchmarks.planning.fabric_read``.
 
 Describes a fabric of three tiers, writes it as ibnetdiscover does, and times reading that text and finding its rails:
 both together are what every command that needs a fabric waits for. CPU time of this process, which does not depend on
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.found import Found, arguments, run
-from benchmarks.large_fabric import NODES, large_fabric
+from benchmarks.planning.large_fabric import NODES, large_fabric
 from benchmarks.process_use import own_peak_bytes, timed
 from opsk.fabric.dumps.dialects import read_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover

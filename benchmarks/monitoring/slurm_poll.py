@@ -1,4 +1,4 @@
-"""Compares opsk's poll of Slurm's jobs with ``squeue --json``: ``python -m benchmarks.slurm_poll``.
+"""Compares opsk's poll of Slurm's jobs with ``squeue --json``: ``python -m benchmarks.monitoring.slurm_poll``.
 
 On a real slurmctld of its own with more and more held jobs: opsk asks for all jobs and reads the answer, then
 ``squeue --json`` is asked and its JSON parsed, in turn, blocks of one run. Counted is the CPU time of who asks (this

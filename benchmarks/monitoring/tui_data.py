@@ -1,4 +1,4 @@
-"""Measures what it costs to keep a large cluster's view up to date: ``python -m benchmarks.tui_data``: 2,000 nodes.
+"""Measures what it costs to keep a large cluster's view up to date: ``python -m benchmarks.monitoring.tui_data``.
 
 A made-up Prometheus answers in another process for 2,000 nodes, 16,000 GPUs and 500 jobs, and an advisor shares Slurm's
 jobs. Measured is the processor time of the process alone that shows: all threads of the feed, the first view of all and
@@ -93,7 +93,7 @@ def followed(nodes: int, rounds: int) -> dict[str, float]:
 
 def reload_s(nodes: int) -> float:
     """Return the CPU time of a first view in a process of its own [s]."""
-    command = (sys.executable, "-P", "-m", "benchmarks.tui_data", "--one", str(nodes))
+    command = (sys.executable, "-P", "-m", "benchmarks.monitoring.tui_data", "--one", str(nodes))
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return float(json.loads(done.stdout.splitlines()[-1])["reload_cpu_s"])
 

@@ -1,4 +1,4 @@
-"""Fit what attention kernels reach to published benchmarks: ``python -m benchmarks.attention_fits``.
+"""Fit what attention kernels reach to published benchmarks: ``python -m benchmarks.costmodel.attention_fits``.
 
 The share of the 16-bit peak of a kernel on a chip generation, for a width of heads and a direction, is taken as
 ``plateau * s / (s + c)`` of the length ``s`` of query and key, with one ``c`` for causal masks and one for none. Reads
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent / "published"
+FOLDER = Path(__file__).resolve().parent.parent / "published"
 TABLES = ("attention.csv", "attention_more.csv")
 GENERATIONS = (
     ("A100", "ampere", 312e12), ("H100", "hopper", 989.4e12), ("H200", "hopper", 989.4e12),

@@ -1,4 +1,4 @@
-"""Measures placement: ``python -m benchmarks.placement``: 16,384 ranks on 10,000 nodes of 8 HCAs, three tiers.
+"""Measures placement: ``python -m benchmarks.planning.placement``: 16,384 ranks on 10,000 nodes of 8 HCAs, three tiers.
 
 The comparison with Slurm's order is in it. Nodes lie in a row, scattered over all pods, or scattered and numbered at
 random by Slurm (the worst case: messages cross the core). Best of three. Then smaller jobs on the same fabric.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.found import Found, arguments, run
-from benchmarks.large_fabric import NODES, large_fabric
+from benchmarks.planning.large_fabric import NODES, large_fabric
 from benchmarks.process_use import own_peak_bytes, timed
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.initial_placements import PlacementProblem

@@ -1,0 +1,1 @@
+"""Measures the cost model: speed, accuracy, and fits to published kernel benchmarks."""

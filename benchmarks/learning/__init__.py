@@ -1,0 +1,1 @@
+"""Measures what a site teaches opsk, and how long that takes."""

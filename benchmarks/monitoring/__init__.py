@@ -1,0 +1,1 @@
+"""Measures exporters, screens, post-mortems and the lab."""

@@ -1,0 +1,1 @@
+"""Measures search, fabrics, placement and remapping."""
