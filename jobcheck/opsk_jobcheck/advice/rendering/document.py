@@ -13,6 +13,7 @@ from opsk.errors import InputError
 from opsk.hostlist import fold
 from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord, Verdict
+from opsk.workload.counted_parameters import COUNTED, ParameterRange
 from opsk_jobcheck.advice.advice import Advice, find_kind
 from opsk_jobcheck.advice.placement import PlacementAdvice
 from opsk_jobcheck.advice.roles import changes_document, roles_document
@@ -40,6 +41,7 @@ def document(advice: Advice) -> dict[str, Any]:
         memory["role_changes"] = changes_document(advice.role_changes)
     serving = {"serving": serving_document(advice.serving)} if advice.serving is not None else {}
     runs = {"runs": advice.runs} if advice.runs is not None else {}
+    counted = ParameterRange.parse(dict(workload.options).get(COUNTED, ""))
     return (
         serving
         | runs
@@ -61,7 +63,8 @@ def document(advice: Advice) -> dict[str, Any]:
                 "plan": workload.plan,
                 "evidence": workload.evidence,
                 "unknown": workload.unknown,
-            },
+            }
+            | ({"counted_parameters": counted} if counted is not None else {}),
             "memory": memory | {"is_limit": advice.is_limit},
             "time": predicted["time"] if has_time and predicted["time"] else dict(_NO_TIME),
             "placement": placement_document(advice),

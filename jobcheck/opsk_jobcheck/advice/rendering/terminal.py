@@ -10,6 +10,7 @@ from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
 from opsk_jobcheck.advice.rendering import sections
+from opsk_jobcheck.advice.rendering.counted import counted_line
 from opsk_jobcheck.advice.rendering.sections import render_network, render_sharing
 from opsk_jobcheck.advice.roles import render_roles
 from opsk_jobcheck.advice.serving import render_serving
@@ -77,7 +78,7 @@ def _render_short(advice: Advice) -> tuple[str, ...]:
         return sections.headline(advice).row(), next(sections.limit(advice)).row()
     if advice.verdict is not Verdict.UNKNOWN:
         return sections.headline(advice).row(), sections.memory(advice).row()
-    parts = (*sections.unknown(advice), *sections.mending(advice), *sections.problems(advice))
+    parts = (*_list_unknown(advice), *sections.problems(advice))
     first = next((line for line in parts if line.weight is not Weight.NEVER), None)
     return () if first is None else (sections.headline(advice).row(), first.row())
 
@@ -88,7 +89,7 @@ def _build_lines(advice: Advice) -> list[Line]:
     if advice.serving is not None:
         parts += render_serving(advice.serving)
     elif advice.verdict is Verdict.UNKNOWN:
-        parts += [*sections.unknown(advice), *sections.mending(advice)]
+        parts += _list_unknown(advice)
     elif advice.is_limit:
         parts += sections.limit(advice)
     elif advice.roles is not None:
@@ -104,6 +105,12 @@ def _build_lines(advice: Advice) -> list[Line]:
     if advice.is_short:
         parts.append(Line(label="short", text=SHORT, brief=SHORT, weight=Weight.VERDICT))
     return [*parts, *sections.problems(advice), *sections.read(advice), *sections.assumed(advice)]
+
+
+def _list_unknown(advice: Advice) -> list[Line]:
+    """Return the lines of a job without a verdict: why there is none, what would mend that, and what is known."""
+    counted = counted_line(advice)
+    return [*([counted] if counted is not None else []), *sections.unknown(advice), *sections.mending(advice)]
 
 
 def _build_network_lines(advice: Advice) -> Iterable[Line]:

@@ -24,6 +24,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, rea
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
+from opsk_jobcheck.scripts.frameworks.own_program.count import state_parameters
 from opsk_jobcheck.scripts.frameworks.own_program.model import state_loss, state_model, state_trained_part
 from opsk_jobcheck.scripts.frameworks.own_program.names import find_own_names
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
@@ -114,6 +115,8 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
             knows_adapters=ADAPTERS in findings.options,
         )
     state_worst_case(settings, invocation, reading)
+    if not reading.model_name and not all(name in findings.values for name in SHAPE):
+        state_parameters(settings, program, invocation, reading)
     why, named = settings.closed, reading.model_name
     for name in NEEDED if why else ():
         is_known = named and (name in SHAPE or (name == "model.seq" and fixes_length(named)))

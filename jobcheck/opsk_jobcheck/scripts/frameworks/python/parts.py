@@ -36,7 +36,7 @@ def list_parts(source: PythonSource) -> list[str]:
     has_loop = any(call.function == "backward" or call.owner for call in calls)
     modules = {name.rpartition(".")[0].lstrip(".") or name for name in source.imports}
     modules |= {name.lstrip(".") for name in source.imports if _is_settings_module(name)}
-    own = sorted(name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names | _PACKAGES)
+    own = sorted(name for name in modules if not is_installed(name))
     named = [name for name in own if _SETTINGS_MODULES.search(name.rpartition(".")[2])]
     if has_loop:
         return named
@@ -49,3 +49,8 @@ def _is_settings_module(name: str) -> bool:
     package, _, last = name.rpartition(".")
     is_named = _SETTINGS_NAMES.fullmatch(last) is not None
     return is_named and bool(package.strip(".")) and not _SETTINGS_MODULES.search(package.rpartition(".")[2])
+
+
+def is_installed(name: str) -> bool:
+    """Return whether a module is one of Python or of a known package, not one beside a program."""
+    return not name.startswith(".") and name.partition(".")[0] in sys.stdlib_module_names | _PACKAGES

@@ -207,7 +207,7 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
         settings.closed = why
     for path in _list_files(program, given)[:MAX_FILES]:
         if path.shown.endswith(".py"):
-            text, shown = _read_text(path, invocation, reading)
+            text, shown = read_text(path, invocation, reading)
             constants = read_python(text) if text is not None else None
             settings.of_files += _list_constants(constants, shown) if constants is not None else []
             is_read = constants is not None and not constants.why
@@ -249,14 +249,14 @@ def _list_variables(invocation: Invocation, reading: Reading) -> Mapping[str, st
 
 def read_source(program: Program, invocation: Invocation, reading: Reading) -> tuple[PythonSource | None, str]:
     """Return what the program's file and its parts state, and the file's path."""
-    for path in _list_programs(program, invocation):
-        text, file = _read_text(path, invocation, reading)
+    for path in list_programs(program, invocation):
+        text, file = read_text(path, invocation, reading)
         source = read_python(text) if text is not None else None
         if source is None or source.why:
             continue
         for part in list_parts(source)[:MAX_PARTS]:
             for place in _list_places(path, part, program):
-                text, _ = _read_text(place, invocation, reading)
+                text, _ = read_text(place, invocation, reading)
                 if text is not None and not (other := read_python(text)).why:
                     source = join_sources(source, other)
                     break
@@ -264,7 +264,7 @@ def read_source(program: Program, invocation: Invocation, reading: Reading) -> t
     return None, ""
 
 
-def _list_programs(program: Program, invocation: Invocation) -> list[Text]:
+def list_programs(program: Program, invocation: Invocation) -> list[Text]:
     """Return the paths that the program's file may have.
 
     ``python -m`` finds a module from the working directory on, or where the project is installed from: ``src``.
@@ -302,7 +302,7 @@ def _list_places(path: Text, part: str, program: Program) -> list[Text]:
 def _explain_unread(program: Program, invocation: Invocation, reading: Reading) -> str:
     """Return why a program whose text is at hand was not read; empty where there is no text."""
     name = _get_file(program)
-    text, file = _read_text(literal(name, invocation.line), invocation, reading) if name else (None, "")
+    text, file = read_text(literal(name, invocation.line), invocation, reading) if name else (None, "")
     return f"it may be in {file[-80:]}, which opsk cannot read: {read_python(text).why}" if text is not None else ""
 
 
@@ -312,7 +312,7 @@ def _get_file(program: Program) -> str:
     return name if name.endswith(".py") and "\N{HORIZONTAL ELLIPSIS}" not in name else ""
 
 
-def _read_text(path: Text, invocation: Invocation, reading: Reading) -> tuple[str | None, str]:
+def read_text(path: Text, invocation: Invocation, reading: Reading) -> tuple[str | None, str]:
     """Return the text of a Python file and its path; a text that is not at hand is asked for where the job has GPUs."""
     if (text := reading.written(path, invocation.directory)) is not None:
         return text.known, path.shown

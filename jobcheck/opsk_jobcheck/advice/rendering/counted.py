@@ -1,0 +1,76 @@
+"""States what the parameters of a model take, where they were counted from the program's text and the rest is open.
+
+It is no verdict: what a batch adds is not known.
+"""
+
+from __future__ import annotations
+
+from opsk.units import as_gib
+from opsk.workload.advice_record import Verdict
+from opsk.workload.counted_parameters import COUNTED, ParameterRange
+from opsk_jobcheck.advice.advice import Advice
+from opsk_jobcheck.advice.layout import Line, Weight
+
+MIN_PARAMETERS = 1_000_000
+"""A model of fewer takes next to nothing of any GPU."""
+MIN_OPEN_PARAMETERS = 10_000_000
+"""The same where only a lower limit is known."""
+MAX_RATIO = 1.25
+"""Largest ratio of both limits at which a range says more than its lower limit."""
+WEIGHT_BYTES, TRAINED_BYTES, MOMENTUM_BYTES = 4, 16, 12
+"""Bytes of a parameter in fp32: its weight alone; with its gradient and Adam's two states; with one momentum."""
+_ADAM = frozenset({"adam", "adamw", "fusedadam", "fusedadamw", "nadam", "radam", "adamax", "lamb"})
+_TRAINABLE = "trainable"
+
+
+def find_counted(advice: Advice) -> ParameterRange | None:
+    """Return the counted parameters of a job, where they are worth a line."""
+    options = dict(advice.workload.options)
+    counted = ParameterRange.parse(options.get(COUNTED, ""))
+    if counted is None or advice.verdict is not Verdict.UNKNOWN or advice.cluster is None or not advice.is_gpu_known:
+        return None
+    is_narrow = counted.high is not None and counted.high <= MAX_RATIO * counted.low
+    return counted if counted.low >= (MIN_PARAMETERS if is_narrow else MIN_OPEN_PARAMETERS) else None
+
+
+def counted_line(advice: Advice) -> Line | None:
+    """Return the line on what the parameters of the model take; ``None`` where that is not known."""
+    counted = find_counted(advice)
+    if counted is None or advice.cluster is None:
+        return None
+    options = dict(advice.workload.options)
+    total_bytes, what = _find_states(options)
+    capacity = as_gib(float(advice.cluster.node.gpu.capacity_bytes))
+    is_narrow = counted.high is not None and counted.high <= MAX_RATIO * counted.low
+    least = "" if is_narrow else "at least "
+    size = _format_size(total_bytes * counted.low, total_bytes * (counted.high or counted.low) if is_narrow else None)
+    number = _format_number(counted.low, counted.high if is_narrow else None)
+    text = f"{least}{number} parameters: {what} {least}{size} of {capacity:.1f} GiB per GPU, without what a batch adds"
+    return Line(label="memory", text=text, brief=text, weight=Weight.MEMORY, topic="parameters")
+
+
+def _find_states(options: dict[str, str]) -> tuple[int, str]:
+    """Return the bytes that each parameter takes, and in what."""
+    if _TRAINABLE in options:  # a part of it is frozen
+        return WEIGHT_BYTES, "weights in fp32 take"
+    optimizer = options.get("optimizer.name", "adamw").lower()
+    if optimizer in _ADAM:
+        return TRAINED_BYTES, "weights, gradients and Adam's states in fp32 take"
+    if optimizer == "sgd":
+        return MOMENTUM_BYTES, "weights, gradients and momentum in fp32 take"
+    return 2 * WEIGHT_BYTES, "weights and gradients in fp32 take"
+
+
+def _format_number(low: int, high: int | None) -> str:
+    """Return a number of parameters as text (``86.1 M``), or both limits of it (``28.0–31.5 M``)."""
+    scale, unit, digits = (1e9, "B", 2) if low >= 1e9 else (1e6, "M", 1)
+    first = f"{low / scale:.{digits}f}"
+    last = first if high is None else f"{high / scale:.{digits}f}"
+    return f"{first} {unit}" if first == last else f"{first}–{last} {unit}"
+
+
+def _format_size(low_bytes: int, high_bytes: int | None) -> str:
+    """Return a size as text, or both limits of it."""
+    first = f"{as_gib(float(low_bytes)):.1f}"
+    last = first if high_bytes is None else f"{as_gib(float(high_bytes)):.1f}"
+    return f"{first} GiB" if first == last else f"{first}–{last} GiB"

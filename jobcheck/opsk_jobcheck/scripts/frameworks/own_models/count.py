@@ -1,0 +1,67 @@
+"""Counts the parameters of the models that a program makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from opsk_jobcheck.scripts.frameworks.own_models.calls import Calls
+from opsk_jobcheck.scripts.frameworks.own_models.counting import count_parameters
+from opsk_jobcheck.scripts.frameworks.own_models.files import Files
+from opsk_jobcheck.scripts.frameworks.own_models.machine import LookUp
+from opsk_jobcheck.scripts.frameworks.own_models.values import (
+    CannotCountError,
+    File,
+    FinishedError,
+    Frame,
+    Span,
+)
+
+_NOT_UNDERSTOOD = (RecursionError, TypeError, ValueError, ArithmeticError, KeyError, AttributeError, IndexError)
+"""What following a text may raise that is no program, or none that runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """The parameters of the models whose parameters a program hands on, or of those that it uses where it does not."""
+
+    parameters: Span
+    models: int
+
+
+def count_models(files: Sequence[File], settings: LookUp) -> Count:
+    """Return the parameters of the models that a program makes.
+
+    Parameters
+    ----------
+    files
+        The program's files, the one that is started first.
+
+    Raises
+    ------
+    CannotCountError
+        Why they cannot be counted.
+    """
+    machine = Calls(Files(files), settings)
+    try:
+        _run_program(machine)
+        used = [*machine.used.values()]
+        if not used:
+            raise CannotCountError("no model was found in its text")
+        trained = [*machine.trained.values()]
+        span = count_parameters(trained or used)
+        if span.high == 0:
+            raise CannotCountError("no layer was found in its text")
+        return Count(parameters=span, models=len({id(value) for value in trained or used}))
+    except _NOT_UNDERSTOOD as error:
+        raise CannotCountError("the program is not understood") from error
+
+
+def _run_program(machine: Calls) -> None:
+    """Follow the file that is started, and the function of it that a decorator starts."""
+    file = machine.files.rows[0]
+    frame = Frame(file, file.names)
+    file.names["__name__"] = "__main__"
+    with suppress(FinishedError):
+        machine.run(file.digest.tree.body, frame)

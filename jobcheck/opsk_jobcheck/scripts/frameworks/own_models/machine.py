@@ -1,0 +1,192 @@
+"""Holds what is known while a program's text is followed, and joins what follows from tests that are not known.
+
+Nothing of the program runs. Where a test is not known, both branches are followed from the same state, and each name
+then stands for a choice of what either branch gave it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from opsk_jobcheck.scripts.frameworks.own_models.files import Files
+from opsk_jobcheck.scripts.frameworks.own_models.values import (
+    ABSENT,
+    CannotCountError,
+    ClassValue,
+    Frame,
+    Module,
+    list_modules,
+    merge,
+)
+
+MAX_STEPS = 16_000
+MAX_DEPTH = 24
+MAX_BRANCHES = 40
+
+
+class End(Enum):
+    """How statements end: they go on, return, may have returned (or left a loop), leave a loop, or raise."""
+
+    NEXT = "next"
+    RETURN = "return"
+    MAYBE = "maybe"
+    LEAVE = "leave"
+    CONTINUE = "continue"
+    RAISE = "raise"
+
+
+Flow = tuple[End, Any]
+GO_ON: Flow = (End.NEXT, ABSENT)
+
+
+class LookUp(Protocol):
+    """Finds settings with which the program is started."""
+
+    def find(self, path: tuple[str, ...], *, of_file: bool) -> Any:
+        """Return the value of a setting by its dotted name; ``DATA`` where it is not known, ``ABSENT`` for none."""
+
+    def find_given(self, name: str) -> Any:
+        """Return a value of the command line; ``ABSENT`` where none is given, ``DATA`` where it is not known."""
+
+    def find_variable(self, name: str) -> Any:
+        """Return a variable of the environment; ``ABSENT`` where the script does not set it."""
+
+    def find_file(self, path: str) -> Any:
+        """Return the settings of a file as a table; ``DATA`` where it is not at hand."""
+
+
+class Machine:
+    """Follows statements; what it knows of expressions and calls is added by its subclasses."""
+
+    def __init__(self, files: Files, settings: LookUp) -> None:
+        self.files = files
+        self.settings = settings
+        self.steps = 0
+        self.depth = 0
+        self.branches = 0
+        self.bases: dict[int, list[ClassValue]] = {}
+        self.makers: dict[int, bool] = {}
+        self.used: dict[int, Any] = {}
+        self.trained: dict[int, Any] = {}
+        self.logs: list[dict[tuple[int, Any], tuple[Any, Any, Any]]] = []
+        self.born: list[set[int]] = []
+        self.active: dict[int, int] = {}
+
+    def evaluate(self, node: ast.expr, frame: Frame) -> Any:
+        """Return the value of an expression."""
+        raise NotImplementedError
+
+    def run(self, body: Sequence[ast.stmt], frame: Frame) -> Flow:
+        """Follow statements."""
+        raise NotImplementedError
+
+    def call(self, target: Any, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame) -> Any:
+        """Return the result of a call."""
+        raise NotImplementedError
+
+    def take_step(self) -> None:
+        """Count a step.
+
+        Raises
+        ------
+        CannotCountError
+            When there were too many.
+        """
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise CannotCountError("the program takes more steps than opsk follows")
+
+    def write(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Set a name."""
+        if self.logs and id(table) not in self.born[-1]:
+            self.logs[-1].setdefault((id(table), key), (table, key, table.get(key, ABSENT)))
+        table[key] = value
+
+    def write_row(self, row: list[Any], content: Iterable[Any]) -> None:
+        """Set the content of a list."""
+        if self.logs and id(row) not in self.born[-1]:
+            self.logs[-1].setdefault((id(row), None), (row, None, list(row)))
+        row[:] = content
+
+    def bear(self, value: Any) -> Any:
+        """Note that a value is new, and return it: what is set in it need not be undone with the branch."""
+        if self.born:
+            self.born[-1].add(id(value))
+            if isinstance(value, Module):
+                self.born[-1] |= {id(value.attributes), id(value.parts)}
+                for part in (*value.attributes.values(), *value.parts):
+                    if isinstance(part, Module) and id(part) not in self.born[-1]:
+                        self.bear(part)
+        return value
+
+    def use(self, node: ast.AST, values: Iterable[Any], *, trains: bool = False) -> None:
+        """Note that modules are used at a place of the program: what it makes in vain does not count."""
+        for value in values:
+            for module in list_modules(value):
+                key = id(node)
+                self.used[key] = merge(self.used[key], module) if key in self.used else module
+                if trains:
+                    self.trained[key] = self.used[key]
+
+    def branch(self, first: Callable[[], Flow], second: Callable[[], Flow]) -> Flow:
+        """Follow two branches of which one is taken, and join what they set."""
+        self.branches += 1
+        if self.branches > MAX_BRANCHES:
+            raise CannotCountError("more tests than opsk follows are not known")
+        try:
+            outcomes = [self._try_branch(action) for action in (first, second)]
+        finally:
+            self.branches -= 1
+        live = [outcome for outcome in outcomes if outcome[0][0] is not End.RAISE]
+        if not live:
+            return outcomes[0][0]
+        changes: dict[tuple[int, Any], tuple[Any, Any]] = {}
+        for _, made in live:
+            changes |= {place: (table, key) for place, (table, key, _) in made.items()}
+        for place, (table, key) in changes.items():
+            values = [made[place][2] if place in made else _read(table, key) for _, made in live]
+            value = values[0] if len(values) == 1 else merge(*values)
+            if key is None:
+                self.write_row(table, value if isinstance(value, list) else [value])
+            else:
+                self.write(table, key, value)
+        return live[0][0] if len(live) == 1 else _join_flows(live[0][0], live[1][0])
+
+    def _try_branch(self, action: Callable[[], Flow]) -> tuple[Flow, dict[tuple[int, Any], tuple[Any, Any, Any]]]:
+        """Follow a branch; return how it ends and what it sets, and undo that."""
+        self.logs.append({})
+        self.born.append(set())
+        try:
+            flow = action()
+        finally:
+            log, born = self.logs.pop(), self.born.pop()
+            if self.born:
+                self.born[-1] |= born
+        made = {place: (table, key, _read(table, key)) for place, (table, key, _) in log.items()}
+        for table, key, before in log.values():
+            if key is None:
+                table[:] = before
+            elif before is ABSENT:
+                table.pop(key, None)
+            else:
+                table[key] = before
+        return flow, made
+
+
+def _read(table: Any, key: Any) -> Any:
+    """Return what a place holds."""
+    return list(table) if key is None else table.get(key, ABSENT)
+
+
+def _join_flows(first: Flow, second: Flow) -> Flow:
+    """Return how statements end that end one way or the other."""
+    kinds = {first[0], second[0]}
+    if kinds == {End.RETURN}:
+        return End.RETURN, merge(first[1], second[1])
+    if len(kinds) == 1 and End.MAYBE not in kinds:
+        return first
+    values = [flow[1] for flow in (first, second) if flow[0] in (End.RETURN, End.MAYBE) and flow[1] is not ABSENT]
+    return End.MAYBE, values[0] if len(values) == 1 else merge(*values) if values else ABSENT

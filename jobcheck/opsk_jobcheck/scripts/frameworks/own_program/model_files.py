@@ -1,0 +1,111 @@
+"""Finds the files in which a program's models are defined: modules beside it from which it takes classes."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+
+from opsk_jobcheck.scripts.bash.values import Invocation, literal
+from opsk_jobcheck.scripts.frameworks.own_models.files import parse_file
+from opsk_jobcheck.scripts.frameworks.own_models.values import File
+from opsk_jobcheck.scripts.frameworks.python.parts import is_installed
+from opsk_jobcheck.scripts.frameworks.python.settings import list_programs, read_text
+from opsk_jobcheck.scripts.launchers.programs import Program
+from opsk_jobcheck.scripts.settings.reader import Reading
+
+_CONSTANT = re.compile(r"[A-Z][A-Z0-9_]+")
+MAX_FILES = 12
+MAX_ASKED = 6
+"""Paths that are asked for at a time: where they are tells where the others are."""
+_MODELS = re.compile(
+    r"model|net|arch|backbone|encoder|decoder|layer|module|block|former|vit|gan|diffusion|policy|agent", re.IGNORECASE
+)
+_NO_MODELS = re.compile(
+    r"data|loader|util|metric|log|eval|test|transform|optim|sched|tokeni[sz]|plot|visual|callback|checkpoint",
+    re.IGNORECASE,
+)
+
+
+def read_model_files(program: Program, invocation: Invocation, reading: Reading) -> list[File]:
+    """Return the program's file and those of its models, as far as they are at hand; others are asked for."""
+    files: dict[str, File] = {}
+    for path in list_programs(program, invocation):
+        text, place = read_text(path, invocation, reading)
+        if text is not None and (file := parse_file(place, text)) is not None:
+            files[place] = file
+            break
+    if not files:
+        return []
+    first = next(iter(files.values()))
+    for place in sorted(reading.files):
+        is_other = place.endswith(".py") and place not in files and len(files) < MAX_FILES
+        if is_other and (other := parse_file(place, reading.files[place])) is not None:
+            files[place] = other
+    _ask_for_others(list(files.values()), first, invocation, reading)
+    return list(files.values())
+
+
+def _ask_for_others(files: Sequence[File], first: File, invocation: Invocation, reading: Reading) -> None:
+    """Ask for modules that may define models and are not at hand."""
+    known = {file.path for file in files}
+    missing: list[tuple[bool, list[str]]] = []
+    for file in files:
+        for module, name in _list_modules(file):
+            places = _list_places(module, name, file, first)
+            if known.isdisjoint(places):
+                missing.append((_MODELS.search(f"{module}.{name}") is None, places))
+    roots = _find_roots(files, first)
+    asked: list[str] = []
+    for _, places in sorted(missing, key=lambda row: row[0]):
+        likely = [place for place in places if roots and place.startswith(tuple(roots))] or places
+        asked += [place for place in likely if place not in asked]
+    for place in asked[:MAX_ASKED]:
+        read_text(literal(place, invocation.line), invocation, reading)
+
+
+def _find_roots(files: Sequence[File], first: File) -> list[str]:
+    """Return the folders in which modules of the program were found that it imports by their whole names."""
+    roots: dict[str, None] = {}
+    for file in files:
+        for module, _ in _list_modules(file):
+            path = module.replace(".", "/")
+            for other in files:
+                for ending in (f"{path}.py", f"{path}/__init__.py"):
+                    if path and other is not first and f"/{other.path}".endswith(f"/{ending}"):
+                        roots[f"{other.path.removesuffix(ending)}{path.partition('/')[0]}"] = None
+    return list(roots)
+
+
+def _list_modules(file: File) -> Iterator[tuple[str, str]]:
+    """Yield the modules that may define models, or functions that make them, with the first name taken from each."""
+    seen: set[str] = set()
+    for module, name in file.digest.imports:
+        if module in seen or is_installed(module):
+            continue
+        if _MODELS.search(name) or _CONSTANT.fullmatch(name) or _may_define(module, name):
+            seen.add(module)
+            yield module, name
+
+
+def _may_define(module: str, name: str) -> bool:
+    """Return whether a module may define models, by its name and that of what is taken from it."""
+    is_other = _NO_MODELS.search(module.rpartition(".")[2]) is not None
+    return not is_other and (_MODELS.search(module) is not None or name[:1].isupper())
+
+
+def _list_places(module: str, name: str, file: File, first: File) -> list[str]:
+    """Return the paths that a module may have, the likeliest first."""
+    level = len(module) - len(module.lstrip("."))
+    path = module.lstrip(".").replace(".", "/")
+    folder, top = posixpath.dirname(file.path), posixpath.dirname(first.path)
+    for _ in range(max(0, level - 1)):
+        folder = posixpath.dirname(folder)
+    if not path:  # from . import unet
+        return [posixpath.join(folder, f"{name}.py")]
+    roots = [folder] if level else [top, posixpath.dirname(top), folder]
+    endings = (
+        ("/__init__.py", ".py") if level and "/" not in path and not name[:1].isupper() else (".py", "/__init__.py")
+    )
+    places = [posixpath.normpath(posixpath.join(root, f"{path}{ending}")) for ending in endings for root in roots]
+    return list(dict.fromkeys(places))

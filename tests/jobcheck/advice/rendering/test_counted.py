@@ -1,0 +1,68 @@
+"""What the advice says of a model whose parameters were counted, while the rest of the memory is open."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from opsk.hardware.catalog import cluster
+from opsk.text import to_json_values
+from opsk.workload.advice_record import Verdict
+from opsk.workload.workload import Workload
+from opsk_jobcheck.advice.advice import Advice
+from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.rendering.document import document, record
+from opsk_jobcheck.advice.rendering.terminal import lines, short_lines
+
+ADVISER = Adviser(cluster=cluster("superpod-a100"))
+
+
+def advise(counted: str, **options: str) -> Advice:
+    rows = {"counted.parameters": counted, **{name.replace("_", "."): value for name, value in options.items()}}
+    return ADVISER.advise(Workload(framework=None, job_name="mine", options=tuple(sorted(rows.items()))))
+
+
+@pytest.mark.parametrize(
+    ("counted", "options", "expected"),
+    [
+        # 16 bytes of each: weight, gradient and two states in fp32
+        ("86000000-86000000", {}, "86.0 M parameters: weights, gradients and Adam's states in fp32 take 1.3 GiB"),
+        (
+            "1540000000-1600000000",
+            {},
+            "1.54–1.60 B parameters: weights, gradients and Adam's states in fp32 take 22.9–23.8",
+        ),
+        (
+            "86000000-",
+            {},
+            "at least 86.0 M parameters: weights, gradients and Adam's states in fp32 take at least 1.3 GiB",
+        ),
+        ("86000000-860000000", {}, "at least 86.0 M parameters"),
+        ("86000000-86000000", {"optimizer_name": "sgd"}, "weights, gradients and momentum in fp32 take 1.0 GiB"),
+        ("86000000-86000000", {"optimizer_name": "shampoo"}, "weights and gradients in fp32 take 0.6 GiB"),
+        ("86000000-86000000", {"trainable": "unknown: part of the model is frozen"}, "weights in fp32 take 0.3 GiB"),
+    ],
+)
+def test_the_states_of_counted_parameters_are_stated(counted: str, options: dict[str, str], expected: str) -> None:
+    advice = advise(counted, **options)
+    assert advice.verdict is Verdict.UNKNOWN
+    said = "\n".join(lines(advice))
+    assert expected in said
+    assert "of 79.1 GiB per GPU, without what a batch adds" in said
+    assert "fits" not in said
+    assert expected in short_lines(advice)[1]
+
+
+@pytest.mark.parametrize("counted", ["900000-900000", "5000000-", "0-86000000", "", "many"])
+def test_small_models_and_wide_ranges_are_not_worth_a_line(counted: str) -> None:
+    assert lines(advise(counted)) == ()
+
+
+def test_the_document_has_the_range_and_the_record_no_verdict() -> None:
+    advice = advise("86000000-")
+    content = json.loads(json.dumps(to_json_values(document(advice))))
+    assert content["workload"]["counted_parameters"] == {"low": 86000000, "high": None}
+    assert content["memory"]["total_bytes"] is None
+    assert record(advice).verdict is Verdict.UNKNOWN
+    assert "counted_parameters" not in document(advise(""))["workload"]
