@@ -1,8 +1,8 @@
 """Computes the activations of models that were measured layer by layer: ConvNets, U-Nets, two towers, sound.
 
 A sample stores what autograd saved of it when the model ran on tensors without data
-(``docs/programs/measured_models.py``), whatever its layers are. Left out are workspaces of convolutions, which cuDNN
-chooses by speed and which may take gigabytes, and what an autoencoder stores while it encodes.
+(``docs/programs/tables/measured_models.py``), whatever its layers are. Left out are workspaces of convolutions, which
+cuDNN chooses by speed and which may take gigabytes, and what an autoencoder stores while it encodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Looks up the shape and the published parameter count of a public model by name.
 
 The numbers are in ``catalogue/*.toml``, each with its source, and for more names in ``catalogue/names.tsv``, which
-``docs/programs/public_models.py`` writes. People, frameworks and papers spell names differently:
+``docs/programs/tables/public_models.py`` writes. People, frameworks and papers spell names differently:
 ``Meta-Llama-3-8B``, ``LLAMA3_8B`` and ``llama-3-8b`` are one model.
 """
 

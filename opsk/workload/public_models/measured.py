@@ -1,7 +1,7 @@
 """Looks up models that were measured layer by layer, because they are no plain transformers.
 
 ``catalogue/measured.tsv`` has ConvNets, hierarchical vision transformers, models of two towers, of sound and of
-diffusion; ``docs/programs/measured_models.py`` writes it.
+diffusion; ``docs/programs/tables/measured_models.py`` writes it.
 """
 
 from __future__ import annotations

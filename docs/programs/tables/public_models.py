@@ -1,9 +1,9 @@
 """Writes the table of names and shapes of public models from public tables of configurations.
 
-``python docs/programs/public_models.py --litgpt CONFIG.py --timm VISION_TRANSFORMER.py,DEIT.py --open-clip FOLDER``
-reads ``litgpt/config.py`` of LitGPT (which needs ``yaml`` and ``typing_extensions``), ``timm/models/*.py`` of timm
-and ``model_configs`` of OpenCLIP, and the families below, whose shapes are those of their papers. Only sizes are taken
-over: facts, no text. Names that the catalogue's other files have are left out.
+``python docs/programs/tables/public_models.py --litgpt CONFIG.py --timm VISION_TRANSFORMER.py,DEIT.py --open-clip
+FOLDER`` reads ``litgpt/config.py`` of LitGPT (which needs ``yaml`` and ``typing_extensions``), ``timm/models/*.py`` of
+timm and ``model_configs`` of OpenCLIP, and the families below, whose shapes are those of their papers. Only sizes are
+taken over: facts, no text. Names that the catalogue's other files have are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from opsk.workload.public_models.lookup import TABLE, join_words, normalise_words, public_models
 
-TARGET = Path(__file__).parents[2] / "opsk/workload/public_models/catalogue" / TABLE
+TARGET = Path(__file__).parents[3] / "opsk/workload/public_models/catalogue" / TABLE
 _TIED = re.compile(
     r"(code)?gemma.*|llama-3\.2-[13]b|qwen2\.5-(coder-|math-)?(0\.5|1\.5|3)b|qwen3-(0\.6|1\.7|4)b.*|smollm2-.*|phi-4-mini.*|olmo-1b.*"
     r"|falcon-.*",
@@ -586,9 +586,7 @@ def write_table(rows: Iterator[Row]) -> tuple[int, int]:
     for (kind, written, source), group in merged.items():
         keys = " ".join(_keys(name)[0] for name in group)
         lines.append("\t".join((kind, written, source, " ".join(group), keys)))
-    head = (
-        "# Written by docs/programs/public_models.py: kind, shape, source, names and their keys, a tab between them.\n"
-    )
+    head = "# Written by docs/programs/tables/public_models.py: kind, shape, source, names and keys, a tab between.\n"
     TARGET.write_text(head + "".join(f"{line}\n" for line in lines))
     return len(lines), sum(map(len, merged.values()))
 

@@ -1,6 +1,6 @@
 """Writes ``opsk/costmodel/efficiency/runs.toml``: how many measured runs there are of each kind of plan.
 
-    python docs/programs/measured_kinds.py RUNS.csv
+    python docs/programs/tables/measured_kinds.py RUNS.csv
 
 Toys and runs that ran out of memory are not counted.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 from opsk.calibration.runs.runs import read_runs
 from opsk.costmodel.efficiency.evidence import PlanKind, build_kind
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FILE = ROOT / "opsk" / "costmodel" / "efficiency" / "runs.toml"
 HEAD = """\
-# Measured runs of each kind of plan, written by: python docs/programs/measured_kinds.py RUNS.csv
+# Measured runs of each kind of plan, written by: python docs/programs/tables/measured_kinds.py RUNS.csv
 #
 # Keys are the chip generation, the software and the kind of model; then come the axes above 1, and what data-parallel
 # ranks share: "states" (nothing, or ZeRO-1) or "weights" (ZeRO-2, ZeRO-3, FSDP). Values are numbers of runs.

@@ -1,11 +1,11 @@
 """Measures what models that are no plain transformers store for their backward, and writes the table of them.
 
-``python docs/programs/measured_models.py`` needs torch, torchvision, timm, transformers, diffusers and open_clip_torch;
-where torch is missing it says so and does nothing. Every model is built as these packages build it and run forward on
-tensors without data (``FakeTensorMode``), so that neither a GPU nor the memory of the model is needed. What autograd
-saves is counted storage by storage by ``torch.autograd.graph.saved_tensors_hooks``, weights apart. The difference
-between two batches is what one sample stores; what both store are copies of weights. Fused attention stores queries,
-keys, values, its output and a statistic a row. Only the numbers are written: facts, no code and no weights.
+``python docs/programs/tables/measured_models.py`` needs torch, torchvision, timm, transformers, diffusers and
+open_clip_torch; where torch is missing it says so and does nothing. Every model is built as these packages build it and
+run forward on tensors without data (``FakeTensorMode``), so that neither a GPU nor the memory of the model is needed.
+What autograd saves is counted storage by storage by ``torch.autograd.graph.saved_tensors_hooks``, weights apart. The
+difference between two batches is what one sample stores; what both store are copies of weights. Fused attention stores
+queries, keys, values, its output and a statistic a row. Only the numbers are written: facts, no code and no weights.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ except ImportError:  # the rest of this file is not run then
 
 from measured_names import CLIP, MORE_NAMES, TIMM, TORCHVISION
 
-TARGET = Path(__file__).parents[2] / "opsk/workload/public_models/catalogue/measured.tsv"
+TARGET = Path(__file__).parents[3] / "opsk/workload/public_models/catalogue/measured.tsv"
 SMALL, LARGE = 2, 4
 """Samples of the two batches; batch norm needs two."""
 HEAD = (
-    "# Written by docs/programs/measured_models.py, a tab between: kind, what size counts, size, trained parameters,\n"
+    "# Written by docs/programs/tables/measured_models.py, a tab between: kind, what size counts, size, trained,\n"
     "# frozen parameters next to them, bytes that a sample stores in 16 bits, in fp32, with checkpoints, and of the\n"
     "# largest checkpointed part, with adapters on a frozen base, of these with checkpoints, of the largest tensor,\n"
     "# FLOP of a sample's forward, source, names.\n"
