@@ -35,7 +35,10 @@ _MEETINGS = ("rendezvous.store_timeout", "rendezvous.connection_refused")
 _ENDS_A_RANK = (_EXCEPTION, "torch.cuda_oom", "args.unrecognised", "python.import")
 _WARNS = ("horovod.stalled", "rendezvous.barrier_waiting")
 """They warn of a hang that may still end well."""
-_FOLLOWS = {"cuda.unknown_error": "deepep.timeout", "torch.dataloader_killed": "torch.dataloader_ended"}
+_FOLLOWS = {
+    "cuda.unknown_error": ("deepep.timeout",),
+    "torch.dataloader_killed": ("torch.dataloader_ended", "torch.dataloader_terminated"),
+}
 """DeepEP's kernels print that they waited in vain, and trap: CUDA calls that a launch failure. PyTorch says with which
 status a worker of the data loader ended, and in its last exception without it."""
 _WAITING, _PASSED = "rendezvous.barrier_waiting", "rendezvous.barrier_passed"
@@ -278,7 +281,7 @@ def _demote_repeated(findings: Sequence[Finding]) -> list[Finding]:
     seen = {each.signature for each in findings}
     return [
         replace(each, role=Role.CASCADE)
-        if _FOLLOWS.get(each.signature) in seen and "signal" not in each.fields
+        if seen.intersection(_FOLLOWS.get(each.signature, ())) and "signal" not in each.fields
         else each
         for each in findings
     ]

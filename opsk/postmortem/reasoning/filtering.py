@@ -108,6 +108,8 @@ _BY_WORDS: tuple[tuple[FailureClass, re.Pattern[str]], ...] = (
     (FailureClass.GPU_HARDWARE, re.compile(r"uncorrectable|GPU (?:is )?lost|fallen off", re.IGNORECASE)),
 )  # fmt: skip
 
+_ABOUT_NUMBERS = re.compile(r"must be (?:a |of )|should be set|please set|can only handle|--[a-z][a-z-]{0,40}nan")
+"""What a setting may be (`must be a finite number`), or an option that checks for NaN: no number went wrong."""
 _WAITED = re.compile(
     r"(?:[Tt]imed? ?out|[Tt]imeout|within the timeout).{0,40}\bwait(?:ing|s)? (?:for|on).{0,60}"
     r"\b(?:ranks?|nodes?|workers?|members?|peers?|process(?:es)?|servers?|hosts?|head|join)\b"
@@ -138,6 +140,8 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
     if finding.fields.get("handled"):
         return replace(finding, role=Role.CONFIRMATION)
     by_words = next((failure for failure, words in _BY_WORDS if words.search(message)), None)
+    if by_words is FailureClass.NUMERIC and _ABOUT_NUMBERS.search(message):
+        by_words = None
     if by_words is None and not has_progress and _WAITED.search(message):
         by_words = FailureClass.RENDEZVOUS
     if by_words is not None and kind not in _PROGRAM_TYPES:

@@ -473,3 +473,23 @@ def test_a_socket_that_lost_its_peer_is_no_file_system(tmp_path: Path) -> None:
         named(explained(tmp_path, "OSError: [Errno 107] Transport endpoint is not connected: '/mnt/fuse/a'\n"))
         == "storage"
     )
+
+
+def test_workers_of_the_data_loader_that_were_asked_to_end_did_not_run_out_of_memory(tmp_path: Path) -> None:
+    asked = raised("RuntimeError", "DataLoader worker (pid 31) is killed by signal: Terminated. ")
+    then = raised("RuntimeError", "DataLoader worker (pid(s) 31, 32) exited unexpectedly")
+    report = explained(tmp_path, asked + then)
+    assert report.root is not None
+    assert (named(report), report.root.confidence < 0.6) == ("cancelled", True)
+
+
+@pytest.mark.parametrize(
+    ("message", "failure"),
+    [
+        ("fp16.loss_scale must be a finite number (not inf/-inf/nan)", "config"),
+        ("--no-check-for-nan-in-loss-and-grad should be set with --cuda-graph-impl=full_iteration", "config"),
+        ("Loss is not finite: nan", "numeric"),
+    ],
+)
+def test_a_setting_that_may_not_be_nan_is_no_number_that_went_wrong(message: str, failure: str, tmp_path: Path) -> None:
+    assert named(explained(tmp_path, raised("ValueError", message, "raise ValueError(text)"))) == failure

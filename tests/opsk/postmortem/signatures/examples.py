@@ -778,4 +778,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "Subject: Job 8253410: <train> in cluster <dcc> Exited",
         "Job 8253410 was submitted from host <n-1> by user <u> in cluster <dcc>",
     ),
+    "torch.dataloader_terminated": (
+        "RuntimeError: DataLoader worker (pid 3112) is killed by signal: Terminated.",
+        "a worker is killed by signal: Terminated.",
+    ),
 }
