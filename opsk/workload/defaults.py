@@ -170,6 +170,7 @@ class Filling:
 def fill_plan(filling: Filling) -> None:
     """Fill in the plan."""
     framework = filling.workload.framework or "the framework"
+    _chunks(filling)
     for name, what in (
         ("plan.tp", "tensor parallelism"),
         ("plan.pp", "pipeline parallelism"),
@@ -191,6 +192,16 @@ def fill_plan(filling: Filling) -> None:
 def _make_off_rule(what: str) -> Callable[[], tuple[int, str]]:
     """Return the rule of an axis that has size 1 unless asked for."""
     return lambda: (1, f"{what} is off unless asked for")
+
+
+def _chunks(filling: Filling) -> None:
+    """Compute the chunks of a stage from the layers of each, where the named model has the layers."""
+    per_chunk = filling.options.get("pipeline.layers_per_chunk", "")
+    layers, pp = filling.get("model.layers"), filling.get("plan.pp")
+    if len(per_chunk) < 6 and per_chunk.isdecimal() and int(per_chunk) and layers and pp:
+        chunks, remaining = divmod(layers, pp * int(per_chunk))
+        if chunks and not remaining:
+            filling.compute("plan.vpp", chunks)
 
 
 def _gpus_and_dp(filling: Filling) -> None:

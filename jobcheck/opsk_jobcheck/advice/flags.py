@@ -13,7 +13,7 @@ from opsk.frameworks.settings import nemo
 from opsk.frameworks.settings.deepspeed_config import STAGES
 from opsk.frameworks.settings.megatron_flags import build_bridge_overrides, build_megatron_flags
 from opsk.frameworks.settings.setting_names import SettingNames, Style
-from opsk.frameworks.settings.torchtitan_flags import FORMER_NAMES, GLOBAL_BATCH, SHARDS
+from opsk.frameworks.settings.torchtitan_flags import FORMER_NAMES, GLOBAL_BATCH, RESHARDS, SHARDS
 from opsk.frameworks.torchtitan import build_plan_settings
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
@@ -61,8 +61,11 @@ def build_torchtitan_flags(workload: Workload, model: ModelShape, requested: Pla
     before, after = build_plan_settings(model, requested), build_plan_settings(model, target)
     changes = []
     for key, value in after.items():
-        is_changed = before.get(key) != value or (
-            key == GLOBAL_BATCH and _is_torchtitan_batch_left_open(workload, requested, target)
+        is_changed = (
+            before.get(key) != value
+            or (key == GLOBAL_BATCH and _is_torchtitan_batch_left_open(workload, requested, target))
+            # by default weights are gathered once a step with a pipeline, and for each pass without one
+            or (key == RESHARDS and (requested.pp > 1) != (target.pp > 1))
         )
         # Boolean flags take a value in some releases and none in others.
         if (
@@ -99,7 +102,7 @@ def _shard_count(entry: Evidence) -> str | None:
 
 def _is_torchtitan_batch_left_open(workload: Workload, requested: Plan, target: Plan) -> bool:
     """Return whether the release would use another global batch for the new plan: one local batch per replica."""
-    if any(entry.field == "plan.global_batch" for entry in workload.evidence):
+    if any(entry.field == "plan.global_batch" and " × dp " not in entry.text for entry in workload.evidence):
         return False
     return target.pp == 1 and target.micro_batches > 1 and target.micro_batch * target.dp != requested.global_batch
 

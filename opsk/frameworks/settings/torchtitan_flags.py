@@ -24,6 +24,8 @@ NUMBERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Names of the number that states a field."""
 LOCAL_BATCH = ("training.local_batch_size", "training.batch_size")
+RESHARDS = "parallelism.fsdp_reshard_after_forward"
+"""Whether weights are gathered anew for the backward: ZeRO-3 where they are, ZeRO-2 where not."""
 GLOBAL_BATCH = "training.global_batch_size"
 SHARDS = (
     *("parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree"),

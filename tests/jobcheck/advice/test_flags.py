@@ -373,3 +373,36 @@ def test_stages_that_are_laid_out_are_laid_out_again(flags: str, change: dict[st
     changed = with_flags(script, build_flags(workload, asked, wanted, model=model))
     assert read(changed)[1] == wanted
     assert not complete(read_script(changed, file="job.sh")).problems
+
+
+def test_torchtitan_keeps_the_batch_that_follows_from_the_local_one() -> None:
+    # without global_batch_size one step is a local batch of each of 8 replicas
+    workload, asked, model = titan(NEW_TOML)
+    assert asked.global_batch == 64
+    flags = build_flags(workload, asked, replace(asked, micro_batch=1), model=model)
+    assert any("--training.global_batch_size 64" in flag for flag in flags)
+    stated, asked, model = titan(NEW_TOML.replace("seq_len", "global_batch_size = 64\nseq_len"))
+    assert not any(
+        "global_batch" in flag for flag in build_flags(stated, asked, replace(asked, micro_batch=1), model=model)
+    )
+
+
+@pytest.mark.parametrize("change", [{"pp": 4, "dp": 2}, {"pp": 4, "dp": 2, "vpp": 5, "micro_batch": 1}])
+def test_torchtitan_with_a_pipeline_still_gathers_weights_for_each_pass(change: dict[str, object]) -> None:
+    # parallelize.py of torchtitan: fsdp_reshard_after_forward "default" is off with a pipeline
+    workload, asked, model = titan(NEW_TOML)
+    wanted = replace(asked, **change)  # type: ignore[arg-type]
+    flags = build_flags(workload, asked, wanted, model=model)
+    assert any("--parallelism.fsdp_reshard_after_forward always" in flag for flag in flags)
+
+
+def test_chunks_of_a_stage_follow_from_their_layers_where_the_named_model_has_them() -> None:
+    # 80 layers of Llama-3 70B, 4 stages, 4 layers a chunk
+    chunks = (
+        "--parallelism.pipeline_parallel_schedule Interleaved1F1B --parallelism.pipeline_parallel_layers_per_stage 4 "
+        "--parallelism.pipeline_parallel_microbatch_size 1"
+    )
+    script = TITAN_SCRIPT.replace("run.toml", f"run.toml --parallelism.pipeline_parallel_degree 4 {chunks}")
+    plan = complete(read_script(script, file="job.sh", files={"run.toml": NEW_TOML})).plan
+    assert plan is not None
+    assert (plan.pp, plan.vpp) == (4, 5)
