@@ -143,6 +143,7 @@ def _parse_number(text: str) -> int:
 _SOFTWARE = {
     MEGATRON_LM: Software.MEGATRON_CORE,
     MEGATRON_BRIDGE: Software.MEGATRON_CORE,
+    "megatron-core": Software.MEGATRON_CORE,
     "nemo": Software.MEGATRON_CORE,
     "bionemo": Software.MEGATRON_CORE,
     MEGATRON_DEEPSPEED: Software.DEEPSPEED,

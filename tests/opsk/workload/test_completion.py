@@ -228,6 +228,7 @@ def test_recomputed_layers_count_where_they_are_a_block() -> None:
     ("framework", "options", "software", "states"),
     [
         ("megatron-lm", (), Software.MEGATRON_CORE, States.MIXED),
+        ("megatron-core", (), Software.MEGATRON_CORE, States.MIXED),
         ("megatron-lm", (("optimizer.main_grads", "bf16"),), Software.MEGATRON_CORE, States.MIXED_16BIT_GRADIENTS),
         ("megatron-deepspeed", (), Software.DEEPSPEED, States.MIXED_16BIT_GRADIENTS),
         ("torchtitan", (), Software.PYTORCH, States.AUTOCAST),
