@@ -33,7 +33,7 @@ _FAR_BYTES = 16384
 _WATCHDOG = "torch.watchdog_timeout"
 _MEETINGS = ("rendezvous.store_timeout", "rendezvous.connection_refused")
 _ENDS_A_RANK = (_EXCEPTION, "torch.cuda_oom", "args.unrecognised", "python.import")
-_WARNS = ("horovod.stalled", "rendezvous.barrier_waiting")
+_WARNS = ("horovod.stalled", "rendezvous.barrier_waiting", "lightgbm.connecting")
 """They warn of a hang that may still end well."""
 _FOLLOWS = {
     "cuda.unknown_error": ("deepep.timeout",),
@@ -41,7 +41,8 @@ _FOLLOWS = {
 }
 """DeepEP's kernels print that they waited in vain, and trap: CUDA calls that a launch failure. PyTorch says with which
 status a worker of the data loader ended, and in its last exception without it."""
-_WAITING, _PASSED = "rendezvous.barrier_waiting", "rendezvous.barrier_passed"
+_WAITING = ("rendezvous.barrier_waiting", "lightgbm.connecting")
+_PASSED = ("rendezvous.barrier_passed", "lightgbm.connected")
 """Ranks wait for others at the start; they came."""
 _KILLS_ON_BAD_EXIT = "Terminating StepId="
 """srun prints this when a task failed, and not after scancel."""
@@ -122,14 +123,14 @@ def _demote_waits(findings: Sequence[Finding]) -> list[Finding]:
     """Demote that ranks waited at the start where they came, or where another failure says why they did not."""
     passed: dict[str, int] = {}
     for finding in findings:
-        if finding.signature == _PASSED:
+        if finding.signature in _PASSED:
             passed[finding.source] = max(finding.order, finding.last_order, passed.get(finding.source, -1))
     explained = any(
-        each.role is Role.ROOT and each.signature != _WAITING and each.failure not in ENDS_JOB for each in findings
+        each.role is Role.ROOT and each.signature not in _WAITING and each.failure not in ENDS_JOB for each in findings
     )
     return [
         replace(each, role=Role.CONFIRMATION)
-        if each.signature == _WAITING and (explained or max(each.order, each.last_order) < passed.get(each.source, -1))
+        if each.signature in _WAITING and (explained or max(each.order, each.last_order) < passed.get(each.source, -1))
         else each
         for each in findings
     ]

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from opsk.postmortem.logs.matching import TRIED_AGAIN
 from opsk.postmortem.reasoning.candidate import PROCESS_ENDS
 from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequences
-from opsk.postmortem.reasoning.survival import demote_survived, drop_earlier_jobs
+from opsk.postmortem.reasoning.survival import demote_survived, drop_earlier_jobs, was_in_vain
 from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
 
 CASCADE_WORDS = re.compile(
@@ -228,6 +228,7 @@ def filter_findings(
             finding.role is Role.ROOT
             and finding.origin is Origin.JOB_LOG
             and (TRIED_AGAIN.search(finding.text) or finding.count <= handled.get((finding.source, finding.line), 0))
+            and not was_in_vain(finding, evidence.ranks)
         ):
             finding = replace(finding, role=Role.CONFIRMATION)
         if finding.role is Role.ROOT and find_level(finding) == "DEBUG":

@@ -16,6 +16,8 @@ _GOES_ON_BYTES = 16 * KIB
 _NEXT_JOB_BYTES = 64 * KIB
 """More than the ranks of a job still write while Slurm ends it, unless they say why they end."""
 _NEXT_TRIAL, _RUN_BEGINS, _LSF_REPORT = "sweep.next_trial", "run.begins", "batch.report"
+_MANY = 100
+"""So often nothing was gained by trying again."""
 _IN_REPORT = "batch."
 """LSF states in its report below a job's output how it ended; the output of the next job stands below that."""
 _SURVIVABLE = frozenset((FailureClass.SOFTWARE, FailureClass.CONFIG, FailureClass.GPU_MEMORY))
@@ -87,6 +89,12 @@ def demote_survived(findings: Sequence[Finding], ranks: Sequence[RankProgress]) 
         )
 
     return tuple(replace(each, role=Role.CONFIRMATION) if is_survived(each) else each for each in findings)
+
+
+def was_in_vain(finding: Finding, ranks: Sequence[RankProgress]) -> bool:
+    """Return whether a program tried the same on storage again until its log ends: a full disk stays full."""
+    rest_bytes = _find_size(finding.source, ranks) - finding.last_order
+    return finding.failure is FailureClass.STORAGE and finding.count >= _MANY and rest_bytes < _GOES_ON_BYTES
 
 
 def _find_last(findings: Iterable[Finding]) -> Mapping[str, int]:

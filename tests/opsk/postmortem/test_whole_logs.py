@@ -493,3 +493,18 @@ def test_workers_of_the_data_loader_that_were_asked_to_end_did_not_run_out_of_me
 )
 def test_a_setting_that_may_not_be_nan_is_no_number_that_went_wrong(message: str, failure: str, tmp_path: Path) -> None:
     assert named(explained(tmp_path, raised("ValueError", message, "raise ValueError(text)"))) == failure
+
+
+def test_machines_of_lightgbm_that_wait_to_the_end_did_not_find_each_other(tmp_path: Path) -> None:
+    waits = "".join(
+        f"[LightGBM] [Warning] Connecting to rank 7 failed, waiting for {ms} milliseconds\n" for ms in (200, 260, 17218)
+    )
+    assert named(explained(tmp_path, waits)) == "rendezvous"
+    assert named(explained(tmp_path, waits + "[LightGBM] [Info] Connected to rank 7\n")) == ""
+
+
+def test_a_program_that_passes_over_a_full_disk_to_the_end_of_its_log_failed_by_it(tmp_path: Path) -> None:
+    skipped = "".join(f"[skip {each}] [Errno 122] Disk quota exceeded\n" for each in range(200))
+    assert named(explained(tmp_path, skipped)) == "storage"
+    assert named(explained(tmp_path, skipped + NOISE + NOISE)) == ""
+    assert named(explained(tmp_path, "[skip 7] [Errno 122] Disk quota exceeded\n")) == ""

@@ -782,4 +782,9 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "RuntimeError: DataLoader worker (pid 3112) is killed by signal: Terminated.",
         "a worker is killed by signal: Terminated.",
     ),
+    "lightgbm.connecting": (
+        "[LightGBM] [Warning] Connecting to rank 7 failed, waiting for 17218 milliseconds",
+        "[LightGBM] [Warning] Connecting to rank 7 failed, waiting for 200 milliseconds",
+    ),
+    "lightgbm.connected": ("[LightGBM] [Info] Connected to rank 7", "[LightGBM] [Info] Trying to bind port 12400..."),
 }
