@@ -6,6 +6,8 @@ A setting that is not stated keeps the default of `Plan`: an even layout, Adam, 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 from opsk.workload.defaults import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, MEGATRON_LM, Filling
 from opsk.workload.plan import (
@@ -15,6 +17,7 @@ from opsk.workload.plan import (
     MoeDispatcher,
     MoeGemm,
     Offload,
+    Plan,
     Precision,
     QkvLayout,
     Recompute,
@@ -212,6 +215,26 @@ def _take_modules(filling: Filling) -> None:
         filling.values.setdefault("plan.qkv_layout", QkvLayout(layout.value))
     if defaults["loss_kernel"].value == Loss.FP32_KERNEL:
         filling.values.setdefault("plan.loss", Loss.FP32_KERNEL)
+
+
+def adapt_to_sharding(framework: str, requested: Plan, plan: Plan) -> Plan:
+    """Return a plan near a requested one with what the framework does otherwise because its weights are sharded.
+
+    accelerate adds up the gradients of several micro-batches whole under FSDP, for example, and not without it.
+    """
+    is_sharded = plan.sharding is Sharding.ZERO3
+    if plan.software is not Software.PYTORCH or is_sharded == (requested.sharding is Sharding.ZERO3):
+        return plan
+    before, after = (
+        find_defaults(framework, gpu="", month=LATEST_MONTH, sharded=sharded)
+        for sharded in (not is_sharded, is_sharded)
+    )
+    changed: dict[str, Any] = {
+        name: after[name].value if name in after else Plan.__dataclass_fields__[name].default
+        for name in _MODULE_SETTINGS
+        if before.get(name) != after.get(name)
+    }
+    return replace(plan, **changed)
 
 
 def _split_states(filling: Filling) -> None:

@@ -21,6 +21,7 @@ from opsk.planning.search.result import SearchResult
 from opsk.planning.search.search import best_plans
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute
+from opsk.workload.settings import adapt_to_sharding
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.abilities import Abilities, find_abilities
 from opsk_jobcheck.advice.flags import build_flags
@@ -184,8 +185,9 @@ def find_near_plans(question: Question) -> Near | None:
 
 
 def predict_alternatives(question: Question, alternatives: Iterable[Alternative]) -> Near | None:
-    """Predict alternatives in one table."""
-    rows = tuple(alternatives)
+    """Predict alternatives in one table, each with what the framework does for its sharding."""
+    framework = question.workload.framework or ""
+    rows = tuple(replace(row, plan=adapt_to_sharding(framework, question.plan, row.plan)) for row in alternatives)
     if not rows:
         return None
     table = predict(question.model, PlanTable.of([row.plan for row in rows]), question.cluster, question.efficiency)

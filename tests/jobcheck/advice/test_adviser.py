@@ -84,6 +84,21 @@ def test_ways_out_work_whatever_the_script_already_says(flags: str) -> None:
         assert changed.verdict is Verdict.FITS
 
 
+@pytest.mark.parametrize("batch", ["--per_device_train_batch_size 1 --gradient_accumulation_steps 2",
+                                   "--per_device_train_batch_size 2"])  # fmt: skip
+def test_weights_that_a_suggestion_shards_take_what_the_trainer_takes_then(batch: str) -> None:
+    # under FSDP accelerate adds up the gradients of several micro-batches whole (no_sync): 52 GB of a 13B
+    command = f"run_clm.py --model_name_or_path meta-llama/Llama-2-13b-hf {batch} --bf16 --block_size 4096 --do_train"
+    launch = "srun torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint n0:29500"
+    script = f"#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\n{launch} {command} --gradient_checkpointing\n"
+    suggestions = analysis(script).suggestions
+    assert suggestions
+    for suggestion in suggestions:
+        changed = analysis(with_flags(script, suggestion.flags))
+        assert changed.prediction is not None
+        assert changed.prediction.memory.total_bytes.expected == pytest.approx(suggestion.memory_bytes)
+
+
 def test_without_a_cluster_nothing_is_predicted() -> None:
     advice = analysis(megatron_script(FITS), Adviser())
     assert (advice.verdict, advice.prediction) == (Verdict.UNKNOWN, None)
