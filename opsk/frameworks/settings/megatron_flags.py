@@ -9,6 +9,7 @@ of several flags for one field the first is today's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from opsk.frameworks.settings.deepspeed_config import STAGES
@@ -542,8 +543,10 @@ def _changes_recompute(workload: Workload, requested: Plan, target: Plan) -> boo
     """Return whether the flags for recomputation are others for the target."""
     if requested.recompute != target.recompute:
         return True
-    counts = [_count_recomputed(workload, plan) for plan in (requested, target)]
-    return target.recompute is Recompute.FULL and counts[0] != counts[1]
+    stated = -(-requested.recompute_layers // requested.vpp) * target.vpp  # the script counts layers of each chunk
+    unchanged = replace(target, recompute_layers=stated)
+    is_full = target.recompute is Recompute.FULL
+    return is_full and _count_recomputed(workload, unchanged) != _count_recomputed(workload, target)
 
 
 def _count_recomputed(workload: Workload, plan: Plan) -> int:

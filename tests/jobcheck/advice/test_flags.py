@@ -72,6 +72,8 @@ BLOCK = f"{PLAN} --global-batch-size 128 --recompute-granularity full --recomput
         (BLOCK, {"vpp": 4, "recompute_layers": 8}),
         (f"{BLOCK} --num-layers-per-virtual-pipeline-stage 10", {"vpp": 1, "recompute_layers": 2}),
         (f"{BLOCK} --num-layers-per-virtual-pipeline-stage 10", {"recompute_layers": 0}),
+        # two layers of a chunk of two are all of them, of a stage of forty they are not
+        (f"{BLOCK} --num-layers-per-virtual-pipeline-stage 2", {"vpp": 1, "recompute_layers": 0}),
         (f"{PLAN} --global-batch-size 128", {"recompute": Recompute.FULL, "recompute_layers": 3}),
         # one chunk a stage of 40 layers, and two of a stage of 80
         (f"{PLAN} --global-batch-size 128 --num-layers-per-virtual-pipeline-stage 40", {"pp": 1, "dp": 16}),
