@@ -9,7 +9,7 @@ from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
 from opsk.workload.counted_parameters import COUNTED, ParameterRange
 from opsk_jobcheck.advice.advice import Advice
-from opsk_jobcheck.advice.layout import Line, Weight
+from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut
 
 MIN_PARAMETERS = 1_000_000
 """A model of fewer takes next to nothing of any GPU."""
@@ -39,26 +39,28 @@ def counted_line(advice: Advice) -> Line | None:
     if counted is None or advice.cluster is None:
         return None
     options = dict(advice.workload.options)
-    total_bytes, what = _find_states(options)
-    capacity = as_gib(float(advice.cluster.node.gpu.capacity_bytes))
-    is_narrow = counted.high is not None and counted.high <= MAX_RATIO * counted.low
-    least = "" if is_narrow else "at least "
-    size = _format_size(total_bytes * counted.low, total_bytes * (counted.high or counted.low) if is_narrow else None)
-    number = _format_number(counted.low, counted.high if is_narrow else None)
-    text = f"{least}{number} parameters: {what} {least}{size} of {capacity:.1f} GiB per GPU, without what a batch adds"
-    return Line(label="memory", text=text, brief=text, weight=Weight.MEMORY, topic="parameters")
+    each_bytes, states, others = _find_states(options)
+    capacity = f"{as_gib(float(advice.cluster.node.gpu.capacity_bytes)):.1f} GiB"
+    high = counted.high if counted.high is not None and counted.high <= MAX_RATIO * counted.low else None
+    least = "at least " if high is None else ""
+    size = _format_size(each_bytes * counted.low, each_bytes * high if high is not None else None)
+    number = f"{least}{_format_number(counted.low, high)} parameters"
+    text = f"{number}: {states} in fp32 take {least}{size} of {capacity} per GPU, without what a batch adds"
+    brief = f"{number}: {size} of {capacity}{others}, without a batch"
+    brief = cut(brief, MAX_WIDTH - LABEL_WIDTH)
+    return Line(label="memory", text=text, brief=brief, weight=Weight.MEMORY, topic="parameters")
 
 
-def _find_states(options: dict[str, str]) -> tuple[int, str]:
-    """Return the bytes that each parameter takes, and in what."""
+def _find_states(options: dict[str, str]) -> tuple[int, str, str]:
+    """Return the bytes that each parameter takes, what they are, and what of it is beside the weights."""
     if _TRAINABLE in options:  # a part of it is frozen
-        return WEIGHT_BYTES, "weights in fp32 take"
+        return WEIGHT_BYTES, "weights", " for the weights"
     optimizer = options.get("optimizer.name", "adamw").lower()
     if optimizer in _ADAM:
-        return TRAINED_BYTES, "weights, gradients and Adam's states in fp32 take"
+        return TRAINED_BYTES, "weights, gradients and Adam's states", " with gradients and Adam's states"
     if optimizer == "sgd":
-        return MOMENTUM_BYTES, "weights, gradients and momentum in fp32 take"
-    return 2 * WEIGHT_BYTES, "weights and gradients in fp32 take"
+        return MOMENTUM_BYTES, "weights, gradients and momentum", " with gradients and momentum"
+    return 2 * WEIGHT_BYTES, "weights and gradients", " with gradients"
 
 
 def _format_number(low: int, high: int | None) -> str:

@@ -12,8 +12,9 @@ from opsk.workload.advice_record import Verdict
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.layout import MAX_WIDTH
 from opsk_jobcheck.advice.rendering.document import document, record
-from opsk_jobcheck.advice.rendering.terminal import lines, short_lines
+from opsk_jobcheck.advice.rendering.terminal import Detail, lines, short_lines
 
 ADVISER = Adviser(cluster=cluster("superpod-a100"))
 
@@ -24,34 +25,46 @@ def advise(counted: str, **options: str) -> Advice:
 
 
 @pytest.mark.parametrize(
-    ("counted", "options", "expected"),
+    ("counted", "options", "brief", "whole"),
     [
-        # 16 bytes of each: weight, gradient and two states in fp32
-        ("86000000-86000000", {}, "86.0 M parameters: weights, gradients and Adam's states in fp32 take 1.3 GiB"),
+        # 16 bytes of each in fp32: weight, gradient and two states
+        (
+            "86000000-86000000",
+            {},
+            "86.0 M parameters: 1.3 GiB of 79.1 GiB with gradients and Adam's states, without a batch",
+            "86.0 M parameters: weights, gradients and Adam's states in fp32 take 1.3 GiB of 79.1 GiB per GPU",
+        ),
         (
             "1540000000-1600000000",
             {},
-            "1.54–1.60 B parameters: weights, gradients and Adam's states in fp32 take 22.9–23.8",
+            "1.54–1.60 B parameters: 22.9–23.8 GiB of 79.1 GiB with gradients",
+            "take 22.9–23.8 GiB of 79.1 GiB per GPU",
         ),
+        ("86000000-", {}, "at least 86.0 M parameters: 1.3 GiB of 79.1 GiB", "take at least 1.3 GiB of 79.1 GiB"),
+        ("86000000-860000000", {}, "at least 86.0 M parameters", "take at least 1.3 GiB"),
+        ("86000000-86000000", {"optimizer_name": "sgd"}, "1.0 GiB of 79.1 GiB with gradients and momentum", "take 1.0"),
+        ("86000000-86000000", {"optimizer_name": "shampoo"}, "0.6 GiB of 79.1 GiB with gradients", "take 0.6 GiB"),
         (
-            "86000000-",
-            {},
-            "at least 86.0 M parameters: weights, gradients and Adam's states in fp32 take at least 1.3 GiB",
+            "86000000-86000000",
+            {"trainable": "unknown: part is frozen"},
+            "0.3 GiB of 79.1 GiB for the weights",
+            "take 0.3",
         ),
-        ("86000000-860000000", {}, "at least 86.0 M parameters"),
-        ("86000000-86000000", {"optimizer_name": "sgd"}, "weights, gradients and momentum in fp32 take 1.0 GiB"),
-        ("86000000-86000000", {"optimizer_name": "shampoo"}, "weights and gradients in fp32 take 0.6 GiB"),
-        ("86000000-86000000", {"trainable": "unknown: part of the model is frozen"}, "weights in fp32 take 0.3 GiB"),
     ],
 )
-def test_the_states_of_counted_parameters_are_stated(counted: str, options: dict[str, str], expected: str) -> None:
+def test_the_states_of_counted_parameters_are_stated(
+    counted: str, options: dict[str, str], brief: str, whole: str
+) -> None:
     advice = advise(counted, **options)
     assert advice.verdict is Verdict.UNKNOWN
-    said = "\n".join(lines(advice))
-    assert expected in said
-    assert "of 79.1 GiB per GPU, without what a batch adds" in said
-    assert "fits" not in said
-    assert expected in short_lines(advice)[1]
+    said = lines(advice)
+    assert any(brief in row for row in said)
+    assert all(len(row) <= MAX_WIDTH for row in said)
+    assert brief in short_lines(advice)[1]
+    long = " ".join(row.strip() for row in lines(advice, Detail.LONG))
+    assert whole in long
+    assert "without what a batch adds" in long
+    assert "fits" not in long
 
 
 @pytest.mark.parametrize("counted", ["900000-900000", "5000000-", "0-86000000", "", "many"])

@@ -24,7 +24,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.layers import (
 )
 from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON
 from opsk_jobcheck.scripts.frameworks.own_models.names import BUILTINS
-from opsk_jobcheck.scripts.frameworks.own_models.own_calls import OwnCalls
+from opsk_jobcheck.scripts.frameworks.own_models.own_calls import NAMED, OwnCalls
 from opsk_jobcheck.scripts.frameworks.own_models.packages import (
     HARMLESS,
     KEEPS_SIZE,
@@ -36,6 +36,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.packages import (
     ROWS,
     SAME,
     TENSORS,
+    TRAINS,
     USES,
     WRAPPERS,
 )
@@ -61,6 +62,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     Settings,
     Tensor,
     choose,
+    is_unknown,
     list_modules,
     list_options,
 )
@@ -166,6 +168,9 @@ class Calls(OwnCalls):
         """Return what a function makes of which only the name is known."""
         last = name.rpartition(".")[2]
         modules = [module for value in (*positional, *keywords.values()) for module in list_modules(value)]
+        if last == "initialize" and modules:  # of DeepSpeed, or of apex.amp
+            self.use(node, modules)
+            return (modules[0], DATA, DATA, DATA) if name.startswith("deepspeed") else tuple(positional)
         if modules and WRAPPERS.fullmatch(name):
             self.use(node, modules)
             return modules[0] if len(positional) < 2 or last != "prepare" else tuple(positional)
@@ -219,6 +224,11 @@ class Calls(OwnCalls):
         self, owner: Any, name: str, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame
     ) -> Any:
         """Return the result of a method that is not the program's."""
+        if is_unknown(owner) and (frame.owner is None or not frame.owner.is_model):
+            base = node.func.value if isinstance(node.func, ast.Attribute) else None
+            named = getattr(base, "attr", getattr(base, "id", ""))
+            if name in TRAINS or (name in USES and NAMED.fullmatch(named)):
+                self.use_unknown(node, owner)
         if isinstance(owner, Module | Choice) and any(isinstance(x, Module) for x in list_options(owner)):
             return self._call_of_module(owner, name, positional, keywords, node, frame)
         if isinstance(owner, list):
@@ -263,7 +273,7 @@ class Calls(OwnCalls):
     ) -> Any:
         """Return the result of a method that every module has."""
         if name in USES and (frame.owner is None or not frame.owner.is_model):
-            self.use(node, [owner], trains=name in ("parameters", "named_parameters"))
+            self.use(node, [owner], trains=name in TRAINS)
         if name in SAME:
             return owner
         if not isinstance(owner, Module):

@@ -46,6 +46,8 @@ def count_models(files: Sequence[File], settings: LookUp) -> Count:
     machine = Calls(Files(files), settings)
     try:
         _run_program(machine)
+        if machine.unknown:
+            raise CannotCountError(f"line {machine.unknown[0].lineno} uses a model that is not known")
         used = [*machine.used.values()]
         if not used:
             raise CannotCountError("no model was found in its text")

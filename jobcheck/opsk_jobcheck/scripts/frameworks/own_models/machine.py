@@ -18,7 +18,9 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     ClassValue,
     Frame,
     Module,
+    is_unknown,
     list_modules,
+    list_options,
     merge,
 )
 
@@ -71,6 +73,7 @@ class Machine:
         self.makers: dict[int, bool] = {}
         self.used: dict[int, Any] = {}
         self.trained: dict[int, Any] = {}
+        self.unknown: list[ast.expr] = []
         self.logs: list[dict[tuple[int, Any], tuple[Any, Any, Any]]] = []
         self.born: list[set[int]] = []
         self.active: dict[int, int] = {}
@@ -110,6 +113,11 @@ class Machine:
         if self.logs and id(row) not in self.born[-1]:
             self.logs[-1].setdefault((id(row), None), (row, None, list(row)))
         row[:] = content
+
+    def use_unknown(self, node: ast.expr, value: Any) -> None:
+        """Note that a model is used, by its name or by what is asked of it, where that is one that is not known."""
+        if any(map(is_unknown, list_options(value))):
+            self.unknown.append(node)
 
     def bear(self, value: Any) -> Any:
         """Note that a value is new, and return it: what is set in it need not be undone with the branch."""

@@ -130,6 +130,8 @@ class Names(Statements):
         if name in owner.attributes:
             value = owner.attributes[name]
             return DATA if value is ABSENT else value
+        if name == "module":  # of a wrapper, which is left out
+            return owner
         if owner.definition is not None:
             value = self.get_of_class(owner.definition, name, owner)
             if value is not DATA:

@@ -42,6 +42,10 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     list_options,
 )
 
+NAMED = re.compile(
+    r"(\w*_)?(model|net|network|encoder|decoder|generator|discriminator|student|policy|unet|vae|actor|critic|backbone)(_\w{1,4})?"
+)
+"""Names that programs give to models."""
 MAX_LINES = 30
 """Longest function that is followed although it makes no model."""
 MAX_CALLS = 3
@@ -275,6 +279,13 @@ class OwnCalls(Builtins):
         if frame.owner is None or not frame.owner.is_model:
             given = [module for value in (*positional, *keywords.values()) for module in list_modules(value)]
             self.use(node, [module for module in given if _is_own_model(module)])
+            named = [
+                (getattr(part, "attr", getattr(part, "id", "")), value)
+                for part, value in zip(node.args, positional, strict=False)
+            ]
+            for name, value in (*named, *keywords.items()):
+                if NAMED.fullmatch(name):
+                    self.use_unknown(node, value)
 
     def find_super(self, frame: Frame) -> Any:
         """Return the next base of a class, bound to the object."""

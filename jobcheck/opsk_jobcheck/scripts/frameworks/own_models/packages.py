@@ -45,7 +45,7 @@ RECORDS = re.compile(
 """Classes of tables whose items are attributes."""
 NO_MODULES = re.compile(
     r"Config|Dataset|Dict$|Sampler|Loader|Argument|Tokenizer|Processor|Collator|Metric|Accuracy|Logger|Optim|Schedul|Tensor"
-    r"|Callback|Writer|Generator$|Args$|Params$|Monitor|Timer|Meter|Scaler|Checkpoint|Trainer|EMA|Strategy|Plugin|Evaluator"
+    r"|Callback|Writer|Generator$|Args$|Params$|Monitor|Timer|Meter|Scaler|Checkpoint|Trainer|EMA|Ema|Strategy|Plugin|Evaluator"
 )
 """Words in the names of classes whose objects are no modules."""
 PARSES = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
@@ -68,7 +68,8 @@ SAME = frozenset(
     }
 )
 """Methods of a module that return it."""
-USES = SAME | {"parameters", "named_parameters", "state_dict", "load_state_dict"}
+TRAINS = frozenset({"parameters", "named_parameters"})
+USES = SAME | TRAINS | {"state_dict", "load_state_dict"}
 KEEPS_SIZE = re.compile(
     r"(unsqueeze|squeeze|view|reshape|permute|transpose|float|half|to|cuda|clone|detach|contiguous|requires_grad_|fill_|zero_"
     r"|normal_|uniform_|t|div|mul|add|sub|abs|sqrt|exp|log|T|data|long|double|flatten|type_as|mul_|add_|copy_|bfloat16)$"

@@ -27,6 +27,8 @@ _HEADS = (
 )
 """Models of torchvision and timm by their last layer: its name, and the features that it gets."""
 _CLASSES = 1000
+_HAS_WORDS = re.compile(r"CausalLM|LMHead|ConditionalGeneration|Seq2SeqLM|MaskedLM|PreTraining")
+"""Classes of transformers that have a head of words; others may have one of classes."""
 _HEAD_SHARE = 0.6
 """Part of the weights of a measured model that is no head of its classes, at least: of MobileNetV3 small."""
 
@@ -34,7 +36,7 @@ _HEAD_SHARE = 0.6
 def make_public(name: str, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Module | None:
     """Return the module that a function of a package makes; ``None`` where it is none that opsk knows.
 
-    Where it is not known, the head of the classes may have any size, and a head of words be there or not.
+    Where it is not known, the head of the classes may have any size, and a pooling layer be there or not.
     """
     word = _find_name(name, positional, keywords)
     if not isinstance(word, str) or not 2 < len(word) < MAX_NAME:
@@ -44,8 +46,11 @@ def make_public(name: str, positional: Sequence[Any], keywords: Mapping[str, Any
     shape = public_model(word) if not name.startswith("torchvision.") else None
     if shape is None:
         return None
-    whole, head = total_parameters(shape), shape.vocab * shape.hidden
-    return Module(word, {"weights": Parameter(Span(max(1, whole - 2 * head), whole + head))})
+    whole, head = total_parameters(shape), shape.vocab * shape.hidden * (not shape.tied_embeddings)
+    kind = name.rpartition(".")[0].rpartition(".")[2]
+    low = whole if _HAS_WORDS.search(kind) else whole - head
+    other = 2 * shape.hidden * shape.hidden + _CLASSES * shape.hidden
+    return Module(word, {"weights": Parameter(Span(max(1, low - other), max(low, whole) + other))})
 
 
 def is_opaque(value: Module) -> bool:

@@ -198,6 +198,12 @@ class OuterConstructor:
     of: Super
 
 
+def is_unknown(value: Any) -> bool:
+    """Return whether a value may be a module of which nothing is known."""
+    is_opaque = isinstance(value, Module) and value.is_model and value.definition is None and "?" in value.attributes
+    return value is OPEN or is_opaque
+
+
 CALLABLE = (External, ClassValue, FunctionValue, Partial, OuterConstructor)
 
 

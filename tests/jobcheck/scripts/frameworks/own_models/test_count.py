@@ -242,3 +242,33 @@ def test_tests_without_end_are_given_up() -> None:
     with pytest.raises(CannotCountError):
         count(f"import x\n{lines}")
     assert time.process_time() - before < 2.0
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "student.parameters()",
+        "student.to('cuda')",
+        "fit(student)",
+        "fit(model=build())",
+        "nn.parallel.DistributedDataParallel(build()).parameters()",
+    ],
+)
+def test_a_program_with_a_model_that_is_not_known_is_not_counted(use: str) -> None:
+    """What is known of it may be a teacher or a discriminator alone."""
+    text = f"from elsewhere import build, fit\n{NET.format('')}        self.a = nn.Linear(2, 3)\n"
+    with pytest.raises(CannotCountError, match="a model that is not known"):
+        count(f"{HEAD}{text}student = build()\n{use}\nteacher = Net()\nteacher.parameters()\n")
+
+
+@pytest.mark.parametrize(
+    ("make", "low", "high"),
+    [
+        # facebook/bart-base has 139,420,416, and FacebookAI/roberta-base with two classes 124,647,170
+        ("AutoModelForSeq2SeqLM.from_pretrained('facebook/bart-base')", 136_000_000, 141_000_000),
+        ("AutoModelForSequenceClassification.from_pretrained('roberta-base', num_labels=2)", 122_000_000, 127_000_000),
+    ],
+)
+def test_public_models_of_texts_have_about_their_published_number(make: str, low: int, high: int) -> None:
+    span = count(f"import transformers\nimport torch\nmodel = transformers.{make}\nmodel.parameters()\n")
+    assert low < span.low <= span.high < high  # type: ignore[operator]
