@@ -5,6 +5,8 @@ It is no verdict: what a batch adds is not known.
 
 from __future__ import annotations
 
+import re
+
 from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
 from opsk.workload.counted_parameters import COUNTED, ParameterRange
@@ -21,6 +23,8 @@ WEIGHT_BYTES, TRAINED_BYTES, MOMENTUM_BYTES = 4, 16, 12
 """Bytes of a parameter in fp32: its weight alone; with its gradient and Adam's two states; with one momentum."""
 _ADAM = frozenset({"adam", "adamw", "fusedadam", "fusedadamw", "nadam", "radam", "adamax", "lamb"})
 _TRAINABLE = "trainable"
+_OTHER_WEIGHTS = re.compile(r"quanti[sz]ed|adapters|other models")
+"""Reasons for which the weights take another memory than in fp32, or others come on top."""
 
 
 def find_counted(advice: Advice) -> ParameterRange | None:
@@ -28,6 +32,8 @@ def find_counted(advice: Advice) -> ParameterRange | None:
     options = dict(advice.workload.options)
     counted = ParameterRange.parse(options.get(COUNTED, ""))
     if counted is None or advice.verdict is not Verdict.UNKNOWN or advice.cluster is None or not advice.is_gpu_known:
+        return None
+    if _OTHER_WEIGHTS.search(options.get(_TRAINABLE, "")):
         return None
     is_narrow = counted.high is not None and counted.high <= MAX_RATIO * counted.low
     return counted if counted.low >= (MIN_PARAMETERS if is_narrow else MIN_OPEN_PARAMETERS) else None
@@ -46,7 +52,7 @@ def counted_line(advice: Advice) -> Line | None:
     size = _format_size(each_bytes * counted.low, each_bytes * high if high is not None else None)
     number = f"{least}{_format_number(counted.low, high)} parameters"
     text = f"{number}: {states} in fp32 take {least}{size} of {capacity} per GPU, without what a batch adds"
-    brief = f"{number}: {size} of {capacity}{others}, without a batch"
+    brief = f"{number}, without a batch: {size} of {capacity} in fp32{others}"
     brief = cut(brief, MAX_WIDTH - LABEL_WIDTH)
     return Line(label="memory", text=text, brief=brief, weight=Weight.MEMORY, topic="parameters")
 
@@ -57,7 +63,7 @@ def _find_states(options: dict[str, str]) -> tuple[int, str, str]:
         return WEIGHT_BYTES, "weights", " for the weights"
     optimizer = options.get("optimizer.name", "adamw").lower()
     if optimizer in _ADAM:
-        return TRAINED_BYTES, "weights, gradients and Adam's states", " with gradients and Adam's states"
+        return TRAINED_BYTES, "weights, gradients and Adam's states", " with gradients and Adam"
     if optimizer == "sgd":
         return MOMENTUM_BYTES, "weights, gradients and momentum", " with gradients and momentum"
     return 2 * WEIGHT_BYTES, "weights and gradients", " with gradients"

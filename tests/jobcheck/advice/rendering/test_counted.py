@@ -31,23 +31,38 @@ def advise(counted: str, **options: str) -> Advice:
         (
             "86000000-86000000",
             {},
-            "86.0 M parameters: 1.3 GiB of 79.1 GiB with gradients and Adam's states, without a batch",
+            "86.0 M parameters, without a batch: 1.3 GiB of 79.1 GiB in fp32 with gradients and Adam",
             "86.0 M parameters: weights, gradients and Adam's states in fp32 take 1.3 GiB of 79.1 GiB per GPU",
         ),
         (
             "1540000000-1600000000",
             {},
-            "1.54–1.60 B parameters: 22.9–23.8 GiB of 79.1 GiB with gradients",
+            "1.54–1.60 B parameters, without a batch: 22.9–23.8 GiB of 79.1 GiB in fp32 with gradients",
             "take 22.9–23.8 GiB of 79.1 GiB per GPU",
         ),
-        ("86000000-", {}, "at least 86.0 M parameters: 1.3 GiB of 79.1 GiB", "take at least 1.3 GiB of 79.1 GiB"),
+        (
+            "86000000-",
+            {},
+            "at least 86.0 M parameters, without a batch: 1.3 GiB of 79.1 GiB",
+            "take at least 1.3 GiB of 79.1 GiB",
+        ),
         ("86000000-860000000", {}, "at least 86.0 M parameters", "take at least 1.3 GiB"),
-        ("86000000-86000000", {"optimizer_name": "sgd"}, "1.0 GiB of 79.1 GiB with gradients and momentum", "take 1.0"),
-        ("86000000-86000000", {"optimizer_name": "shampoo"}, "0.6 GiB of 79.1 GiB with gradients", "take 0.6 GiB"),
+        (
+            "86000000-86000000",
+            {"optimizer_name": "sgd"},
+            "1.0 GiB of 79.1 GiB in fp32 with gradients and momentum",
+            "take 1.0",
+        ),
+        (
+            "86000000-86000000",
+            {"optimizer_name": "shampoo"},
+            "0.6 GiB of 79.1 GiB in fp32 with gradients",
+            "take 0.6 GiB",
+        ),
         (
             "86000000-86000000",
             {"trainable": "unknown: part is frozen"},
-            "0.3 GiB of 79.1 GiB for the weights",
+            "0.3 GiB of 79.1 GiB in fp32 for the weights",
             "take 0.3",
         ),
     ],
@@ -70,6 +85,13 @@ def test_the_states_of_counted_parameters_are_stated(
 @pytest.mark.parametrize("counted", ["900000-900000", "5000000-", "0-86000000", "", "many"])
 def test_small_models_and_wide_ranges_are_not_worth_a_line(counted: str) -> None:
     assert lines(advise(counted)) == ()
+
+
+@pytest.mark.parametrize(
+    "why", ["the weights are quantized", "only adapters are trained", "other models are in memory too"]
+)
+def test_weights_of_another_format_or_beside_others_are_not_stated(why: str) -> None:
+    assert lines(advise("86000000-86000000", trainable=f"unknown: {why} (x, train.py:3)")) == ()
 
 
 def test_the_document_has_the_range_and_the_record_no_verdict() -> None:
