@@ -109,6 +109,9 @@ class LearnedQuantity:
         without jobs.
     current
         Errors of the new jobs among them with the fit in use, and ``after_new`` those with a fit to all others.
+    mean_before, mean_after
+        Mean errors by which the fit is judged, as `before` and `after`: of jobs by their weights, named outliers
+        included; ``None`` where none is judged.
     is_taken
         Whether the fit is better, and used.
     why_not
@@ -120,6 +123,8 @@ class LearnedQuantity:
     after: ErrorFigures | None = None
     current: ErrorFigures | None = None
     after_new: ErrorFigures | None = None
+    mean_before: float | None = None
+    mean_after: float | None = None
     is_taken: bool = False
     why_not: str = ""
     outliers: tuple[Outlier, ...] = ()

@@ -69,8 +69,11 @@ def judge(
                 f"the fit in use predicts {new.sum()} jobs that it has not seen better: "
                 f"mean error {before:.1%}, and {after:.1%} with this one"
             )
+    means = [_find_mean(errors, left_out.judged, judged) for errors in (left_out.before, left_out.after)]
     return LearnedQuantity(
         jobs=int(used.sum()),
+        mean_before=means[0],
+        mean_after=means[1],
         before=ErrorFigures.of(left_out.before[used]),
         after=ErrorFigures.of(left_out.after[used]),
         current=None if current is None else ErrorFigures.of(current[new]),
@@ -79,6 +82,10 @@ def judge(
         why_not=why_not,
         outliers=outliers,
     )
+
+
+def _find_mean(errors: FloatColumn, weights: FloatColumn, judged: BoolColumn) -> float | None:
+    return mean_error(errors[judged], weights[judged]) if judged.any() else None
 
 
 def _find_objection(left_out: LeftOut, used: BoolColumn, judged: BoolColumn, *, has_measurement: bool) -> str:

@@ -99,7 +99,7 @@ def _build_parts(result: LearningResult) -> Iterator[Text | Table]:
         yield Text(line)
     yield Text()
     for name, learned in (("step times", fit.time), ("memory", fit.memory)):
-        yield Text(escape(f"{name}: {'taken' if learned.is_taken else f'not taken: {learned.why_not}'}"))
+        yield Text(escape(f"{name}: {_describe_decision(learned)}"))
     if result.waits:
         yield Text(f"not published: {result.waits}")
     if result.published is not None:
@@ -139,6 +139,15 @@ def _build_change_table(fit: SiteFit) -> Table:
     if len(ranked) > MAX_CHANGES:
         table.add_row(Text(f"and {len(ranked) - MAX_CHANGES} that moved less"), "", "", "")
     return table
+
+
+def _describe_decision(learned: LearnedQuantity) -> str:
+    """Return whether a quantity of the fit is taken, and by which errors."""
+    if not learned.is_taken:
+        return f"not taken: {learned.why_not}"
+    if learned.mean_before is None or learned.mean_after is None:
+        return "taken"
+    return f"taken: mean error {learned.mean_after:.1%} of jobs left out, {learned.mean_before:.1%} before"
 
 
 def _compute_ratio(before: float, after: float) -> float:

@@ -86,7 +86,7 @@ def test_a_probe_and_the_store_are_one_fit(site: Path) -> None:
 def test_what_is_learned_is_published_used_and_undone(site: Path) -> None:
     published = run("--learn", "--probe", site / "probe.json")
     assert published.return_value == 0
-    assert "step times: taken" in published.stdout
+    assert "step times: taken: mean error " in published.stdout
     assert "left out one by one" in published.stdout
     layout = "megatron-core/hopper/dense/tp-none"
     cells = {"megatron-core/hopper", layout, f"{layout}/8b"}
