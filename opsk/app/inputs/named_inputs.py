@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 from opsk.config import load_site
@@ -71,13 +72,21 @@ def load_model(named: str, *, seq: int | None = None) -> tuple[ModelShape, tuple
         return config.shape, config.assumed
     shape = public_model(named)
     if shape is None:
-        close = difflib.get_close_matches(named.casefold(), list(public_models()), n=3, cutoff=0.5)
+        close = _list_close_names(named.casefold())
         like = f"; did you mean {' or '.join(close)}?" if close else ""
         raise InputError(escape(f"{named[:80]!r} is not a known public model{like}"), hint=_MODEL_HINT)
     if seq is not None:
         return shape, ()
     why = f"{shape.name} was first trained on sequences of this many tokens"
     return shape, (Assumption(field="model.seq", value=shape.seq, why=why),)
+
+
+def _list_close_names(named: str) -> list[str]:
+    """Return names of public models that are like one: of its own family if there are any, else very like it."""
+    family = re.match(r"[a-z]*", named)
+    names = list(public_models())
+    own = [name for name in names if family and family[0] and name.startswith(family[0])]
+    return difflib.get_close_matches(named, own, n=3, cutoff=0.5) or difflib.get_close_matches(named, names, 3, 0.75)
 
 
 def load_efficiency(path: str | Path | None) -> Efficiency:

@@ -35,6 +35,8 @@ def test_a_config_file_is_read(tmp_path: Path):
     ("name", "says"),
     [
         ("llama-3-9b", "did you mean llama-3-8b"),
+        ("lama-3-70b", "did you mean llama-3-70b"),
+        ("glm-4.5", "'glm-4.5' is not a known public model"),  # and no Llama is like it
         ("\x1b[31m", "is not a known public model"),
         ("/no/such/config.json", "No such file"),
         ("a\0b.json", "null"),
