@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from opsk.postmortem.reasoning.candidate import is_labelled
 from opsk.postmortem.reasoning.ends import REPORTS_OF_ENDS
+from opsk.postmortem.reasoning.places import rank_identity
 from opsk.postmortem.values import FailureClass, Finding, Origin, RankProgress, Role
 from opsk.units import KIB
 
@@ -70,25 +71,36 @@ def demote_survived(findings: Sequence[Finding], ranks: Sequence[RankProgress]) 
 
     A log goes on for long and nothing else in it fails, or much later something fails that is no consequence. In a
     search for settings the next trial is enough, and so is the beginning of another run after which nothing fails.
+    Where several ranks write one log, the others go on for a while after one has failed.
     """
     last = _find_last(each for each in findings if _shows_failure(each))
     trials = _find_last(each for each in findings if each.signature == _NEXT_TRIAL)
     runs = _find_last(each for each in findings if each.signature == _RUN_BEGINS)
     late = _find_last(each for each in findings if each.role is Role.ROOT and not is_labelled(each))
+    of_several = _find_logs_of_several(ranks)
 
     def is_survived(finding: Finding) -> bool:
         source, order = finding.source, max(finding.order, finding.last_order)
         if finding.role is not Role.ROOT or finding.origin is not Origin.JOB_LOG:
             return False
-        if finding.failure in _OF_A_RUN and last[source] < runs.get(source, -1):
+        is_of_one = source not in of_several
+        if finding.failure in _OF_A_RUN and last[source] < runs.get(source, -1) and is_of_one:
             return True
-        return finding.failure in _SURVIVABLE and (
-            _find_size(source, ranks) - last[source] > _GOES_ON_BYTES
-            or order < trials.get(source, -1)
-            or (not is_labelled(finding) and late.get(source, -1) - order > _NEXT_JOB_BYTES)
-        )
+        if finding.failure not in _SURVIVABLE:
+            return False
+        if order < trials.get(source, -1):
+            return True
+        goes_on = _find_size(source, ranks) - last[source] > _GOES_ON_BYTES
+        is_followed = not is_labelled(finding) and late.get(source, -1) - order > _NEXT_JOB_BYTES
+        return (goes_on or is_followed) and is_of_one
 
     return tuple(replace(each, role=Role.CONFIRMATION) if is_survived(each) else each for each in findings)
+
+
+def _find_logs_of_several(ranks: Sequence[RankProgress]) -> frozenset[str]:
+    """Return the logs that several ranks write."""
+    counts = Counter(each.source for each in ranks if rank_identity(each))
+    return frozenset(source for source, count in counts.items() if count > 1)
 
 
 def was_in_vain(finding: Finding, ranks: Sequence[RankProgress]) -> bool:

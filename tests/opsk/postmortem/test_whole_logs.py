@@ -508,3 +508,13 @@ def test_a_program_that_passes_over_a_full_disk_to_the_end_of_its_log_failed_by_
     assert named(explained(tmp_path, skipped)) == "storage"
     assert named(explained(tmp_path, skipped + NOISE + NOISE)) == ""
     assert named(explained(tmp_path, "[skip 7] [Errno 122] Disk quota exceeded\n")) == ""
+
+
+def test_other_ranks_go_on_for_long_after_one_has_failed(tmp_path: Path) -> None:
+    """Without labels, and without a launcher that ends them; NCCL's lines show that they are several."""
+    others = "".join(
+        f"gpu012:31{rank}:40{rank} [{rank}] NCCL INFO ncclCommInitRank comm 0x7f{rank} rank {rank} nranks 4 cudaDev {rank} nvmlDev {rank} busId {rank}000 commId 0x9 - Init COMPLETE\n"
+        for rank in range(4)
+    )
+    assert named(explained(tmp_path, others + raised("KeyError", "'a'") + LONG)) == "software"
+    assert named(explained(tmp_path, raised("KeyError", "'a'") + LONG)) == ""
