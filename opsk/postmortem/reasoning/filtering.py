@@ -187,6 +187,8 @@ BEFORE_S, AFTER_S = 120.0, 600.0
 """Kernel messages count from this long before a job's start until this long after its end [s]."""
 _JOB_CGROUP = re.compile(r"job_(\d+)")
 _NETWORK_FLUSH = "5"
+_FAILED = ("FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL")
+"""Slurm's states of jobs that ended badly by themselves."""
 
 
 def filter_findings(
@@ -234,7 +236,9 @@ def filter_findings(
         if finding.role is Role.ROOT and find_level(finding) == "DEBUG":
             finding = replace(finding, role=Role.ADVICE, failure=None)
         filtered.append(_check_claim(finding, evidence.job))
-    return demote_survived(demote_consequences(filtered, dropped, LastSteps.of(evidence), node_of_rank), evidence.ranks)
+    changed = demote_consequences(filtered, dropped, LastSteps.of(evidence), node_of_rank)
+    has_failed = evidence.job is not None and evidence.job.state.startswith(_FAILED)
+    return demote_survived(changed, evidence.ranks, has_failed=has_failed)
 
 
 def find_window(evidence: Evidence) -> tuple[float, float]:

@@ -66,12 +66,19 @@ def _is_followed_by_job(end: Finding, findings: Sequence[Finding], ranks: Sequen
     return rest_bytes > _NEXT_JOB_BYTES and not fails
 
 
-def demote_survived(findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> tuple[Finding, ...]:
+def demote_survived(
+    findings: Sequence[Finding], ranks: Sequence[RankProgress], *, has_failed: bool
+) -> tuple[Finding, ...]:
     """Return findings in which what was survived is no root.
 
     A log goes on for long and nothing else in it fails, or much later something fails that is no consequence. In a
     search for settings the next trial is enough, and so is the beginning of another run after which nothing fails.
     Where several ranks write one log, the others go on for a while after one has failed.
+
+    Parameters
+    ----------
+    has_failed
+        Whether Slurm's record says so: then the one thing that failed is not survived, whatever follows.
     """
     last = _find_last(each for each in findings if _shows_failure(each))
     trials = _find_last(each for each in findings if each.signature == _NEXT_TRIAL)
@@ -90,7 +97,7 @@ def demote_survived(findings: Sequence[Finding], ranks: Sequence[RankProgress]) 
             return False
         if order < trials.get(source, -1):
             return True
-        goes_on = _find_size(source, ranks) - last[source] > _GOES_ON_BYTES
+        goes_on = not has_failed and _find_size(source, ranks) - last[source] > _GOES_ON_BYTES
         is_followed = not is_labelled(finding) and late.get(source, -1) - order > _NEXT_JOB_BYTES
         return (goes_on or is_followed) and is_of_one
 

@@ -3,13 +3,14 @@
 # ruff: noqa: E501 -- lines are laid out as programs print them
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning import explain
-from opsk.postmortem.values import Report
+from opsk.postmortem.values import JobFacts, Report
 
 HEAD = "Traceback (most recent call last):\n"
 NOISE = "".join(f"loading shard {i:03d} of 400 from /data/corpus, 81920 tokens\n" for i in range(200))
@@ -518,3 +519,11 @@ def test_other_ranks_go_on_for_long_after_one_has_failed(tmp_path: Path) -> None
     )
     assert named(explained(tmp_path, others + raised("KeyError", "'a'") + LONG)) == "software"
     assert named(explained(tmp_path, raised("KeyError", "'a'") + LONG)) == ""
+
+
+@pytest.mark.parametrize(("state", "failure"), [("COMPLETED", ""), ("FAILED", "software")])
+def test_what_slurm_says_of_the_end_stands_above_a_log_that_goes_on(state: str, failure: str, tmp_path: Path) -> None:
+    path = tmp_path / "slurm-4711.out"
+    path.write_text(raised("KeyError", "'a'") + LONG)
+    evidence = replace(read_logs([LogFile(path=path)], processes=1), job=JobFacts(job_id="4711", state=state))
+    assert named(explain(evidence)) == failure
