@@ -24,7 +24,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     merge,
 )
 
-MAX_STEPS = 16_000
+MAX_STEPS = 12_000
 MAX_DEPTH = 24
 MAX_BRANCHES = 40
 

@@ -16,6 +16,8 @@ from opsk_jobcheck.scripts.settings.reader import Reading
 
 _CONSTANT = re.compile(r"[A-Z][A-Z0-9_]+")
 MAX_FILES = 12
+MAX_CHARS = 1 << 18
+"""Longest files together."""
 MAX_ASKED = 6
 """Paths that are asked for at a time: where they are tells where the others are."""
 _MODELS = re.compile(
@@ -38,10 +40,14 @@ def read_model_files(program: Program, invocation: Invocation, reading: Reading)
     if not files:
         return []
     first = next(iter(files.values()))
+    room = MAX_CHARS
     for place in sorted(reading.files):
-        is_other = place.endswith(".py") and place not in files and len(files) < MAX_FILES
-        if is_other and (other := parse_file(place, reading.files[place])) is not None:
+        text = reading.files[place]
+        if not place.endswith(".py") or place in files or len(files) >= MAX_FILES or len(text) > room:
+            continue
+        if (other := parse_file(place, text)) is not None:
             files[place] = other
+            room -= len(text)
     _ask_for_others(list(files.values()), first, invocation, reading)
     return list(files.values())
 
