@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Self
 
 COUNTED = "counted.parameters"
-"""The option that states the parameters of the models that a program trains, as `ParameterRange` writes them."""
+"""The option that states the parameters of the models that a program uses, as `ParameterRange` writes them."""
+COUNTED_TRAINED = "counted.trained"
+"""The option that states those of the models whose parameters it gives to an optimizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

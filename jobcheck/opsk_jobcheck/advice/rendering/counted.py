@@ -9,7 +9,7 @@ import re
 
 from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
-from opsk.workload.counted_parameters import COUNTED, ParameterRange
+from opsk.workload.counted_parameters import COUNTED, COUNTED_TRAINED, ParameterRange
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut
 
@@ -19,6 +19,7 @@ MIN_OPEN_PARAMETERS = 10_000_000
 """The same where only a lower limit is known."""
 MAX_RATIO = 1.25
 """Largest ratio of both limits at which a range says more than its lower limit."""
+ROOM = MAX_WIDTH - LABEL_WIDTH
 WEIGHT_BYTES, TRAINED_BYTES, MOMENTUM_BYTES = 4, 16, 12
 """Bytes of a parameter in fp32: its weight alone; with its gradient and Adam's two states; with one momentum."""
 _ADAM = frozenset({"adam", "adamw", "fusedadam", "fusedadamw", "nadam", "radam", "adamax", "lamb"})
@@ -35,8 +36,8 @@ def find_counted(advice: Advice) -> ParameterRange | None:
         return None
     if _OTHER_WEIGHTS.search(options.get(_TRAINABLE, "")):
         return None
-    is_narrow = counted.high is not None and counted.high <= MAX_RATIO * counted.low
-    return counted if counted.low >= (MIN_PARAMETERS if is_narrow else MIN_OPEN_PARAMETERS) else None
+    least = MIN_PARAMETERS if _find_limit(counted) is not None else MIN_OPEN_PARAMETERS
+    return counted if counted.low >= least else None
 
 
 def counted_line(advice: Advice) -> Line | None:
@@ -45,16 +46,29 @@ def counted_line(advice: Advice) -> Line | None:
     if counted is None or advice.cluster is None:
         return None
     options = dict(advice.workload.options)
+    trained = ParameterRange.parse(options.get(COUNTED_TRAINED, "")) or counted
     each_bytes, states, others = _find_states(options)
     capacity = f"{as_gib(float(advice.cluster.node.gpu.capacity_bytes)):.1f} GiB"
-    high = counted.high if counted.high is not None and counted.high <= MAX_RATIO * counted.low else None
-    least = "at least " if high is None else ""
-    size = _format_size(each_bytes * counted.low, each_bytes * high if high is not None else None)
-    number = f"{least}{_format_number(counted.low, high)} parameters"
+    high = _find_limit(counted)
+    trained_high = _find_limit(trained) if high is not None else None
+    least = "at least " if trained_high is None else ""
+    low_bytes = WEIGHT_BYTES * counted.low + (each_bytes - WEIGHT_BYTES) * min(trained.low, counted.low)
+    high_bytes = None
+    if high is not None and trained_high is not None:
+        high_bytes = WEIGHT_BYTES * high + (each_bytes - WEIGHT_BYTES) * trained_high
+    size = _format_size(low_bytes, high_bytes)
+    number = f"{least}{_format_number(counted.low, high if high_bytes is not None else None)} parameters"
+    if trained != counted and each_bytes > WEIGHT_BYTES:
+        number += f", {_format_number(trained.low, trained_high)} trained"
     text = f"{number}: {states} in fp32 take {least}{size} of {capacity} per GPU, without what a batch adds"
-    brief = f"{number}, without a batch: {size} of {capacity} in fp32{others}"
-    brief = cut(brief, MAX_WIDTH - LABEL_WIDTH)
+    brief = f"{number}, without a batch: {size} of {capacity} in fp32"
+    brief = next((row for row in (brief + others, brief) if len(row) <= ROOM), cut(brief, ROOM))
     return Line(label="memory", text=text, brief=brief, weight=Weight.MEMORY, topic="parameters")
+
+
+def _find_limit(counted: ParameterRange) -> int | None:
+    """Return the upper limit of a range that is narrow enough to be stated."""
+    return counted.high if counted.high is not None and counted.high <= MAX_RATIO * counted.low else None
 
 
 def _find_states(options: dict[str, str]) -> tuple[int, str, str]:

@@ -37,7 +37,7 @@ def advise(counted: str, **options: str) -> Advice:
         (
             "1540000000-1600000000",
             {},
-            "1.54–1.60 B parameters, without a batch: 22.9–23.8 GiB of 79.1 GiB in fp32 with gradients",
+            "1.54–1.60 B parameters, without a batch: 22.9–23.8 GiB of 79.1 GiB in fp32",
             "take 22.9–23.8 GiB of 79.1 GiB per GPU",
         ),
         (
@@ -45,6 +45,12 @@ def advise(counted: str, **options: str) -> Advice:
             {},
             "at least 86.0 M parameters, without a batch: 1.3 GiB of 79.1 GiB",
             "take at least 1.3 GiB of 79.1 GiB",
+        ),
+        (  # what does not fit the row is left out
+            "86000000-",
+            {"optimizer_name": "sgd"},
+            "at least 86.0 M parameters, without a batch: 1.0 GiB of 79.1 GiB in fp32",
+            "weights, gradients and momentum in fp32 take at least 1.0 GiB",
         ),
         ("86000000-860000000", {}, "at least 86.0 M parameters", "take at least 1.3 GiB"),
         (

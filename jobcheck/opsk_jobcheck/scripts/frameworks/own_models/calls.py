@@ -24,7 +24,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.layers import (
 )
 from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON
 from opsk_jobcheck.scripts.frameworks.own_models.names import BUILTINS
-from opsk_jobcheck.scripts.frameworks.own_models.own_calls import NAMED, OwnCalls
+from opsk_jobcheck.scripts.frameworks.own_models.own_calls import NAMED, OwnCalls, is_own_model
 from opsk_jobcheck.scripts.frameworks.own_models.packages import (
     HARMLESS,
     KEEPS_SIZE,
@@ -272,7 +272,8 @@ class Calls(OwnCalls):
         frame: Frame,
     ) -> Any:
         """Return the result of a method that every module has."""
-        if name in USES and (frame.owner is None or not frame.owner.is_model):
+        is_outside = frame.owner is None or not frame.owner.is_model
+        if is_outside and (name in TRAINS or (name in USES and is_own_model(owner))):
             self.use(node, [owner], trains=name in TRAINS)
         if name in SAME:
             return owner

@@ -24,10 +24,10 @@ _NOT_UNDERSTOOD = (RecursionError, TypeError, ValueError, ArithmeticError, KeyEr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """The parameters of the models whose parameters a program hands on, or of those that it uses where it does not."""
+    """The parameters of the models that a program uses, and of those whose parameters it hands on; of all for none."""
 
     parameters: Span
-    models: int
+    trained: Span
 
 
 def count_models(files: Sequence[File], settings: LookUp) -> Count:
@@ -51,11 +51,10 @@ def count_models(files: Sequence[File], settings: LookUp) -> Count:
         used = [*machine.used.values()]
         if not used:
             raise CannotCountError("no model was found in its text")
-        trained = [*machine.trained.values()]
-        span = count_parameters(trained or used)
-        if span.high == 0:
+        every = count_parameters(used)
+        if every.high == 0:
             raise CannotCountError("no layer was found in its text")
-        return Count(parameters=span, models=len({id(value) for value in trained or used}))
+        return Count(parameters=every, trained=count_parameters(machine.trained.values() or used))
     except _NOT_UNDERSTOOD as error:
         raise CannotCountError("the program is not understood") from error
 

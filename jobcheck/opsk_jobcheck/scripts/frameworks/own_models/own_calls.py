@@ -70,7 +70,7 @@ _DATA = (
 """Bases of classes of data, which make no models."""
 
 
-def _is_own_model(value: Module | Choice) -> bool:
+def is_own_model(value: Module | Choice) -> bool:
     """Return whether a value is a module of a class of the program, or of PyTorch."""
     return any(
         isinstance(option, Module)
@@ -278,7 +278,7 @@ class OwnCalls(Builtins):
         """Note the modules that are handed on, where that is not in the constructor of another one."""
         if frame.owner is None or not frame.owner.is_model:
             given = [module for value in (*positional, *keywords.values()) for module in list_modules(value)]
-            self.use(node, [module for module in given if _is_own_model(module)])
+            self.use(node, [module for module in given if is_own_model(module)])
             named = [
                 (getattr(part, "attr", getattr(part, "id", "")), value)
                 for part, value in zip(node.args, positional, strict=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsk.workload.counted_parameters import COUNTED, ParameterRange
+from opsk.workload.counted_parameters import COUNTED, COUNTED_TRAINED, ParameterRange
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.own_models.arguments import list_arguments
 from opsk_jobcheck.scripts.frameworks.own_models.count import count_models
@@ -33,5 +33,5 @@ def state_parameters(settings: ProgramSettings, program: Program, invocation: In
         count = count_models(files, StartedWith(settings, list_arguments(files), read_config))
     except CannotCountError:
         return
-    span = count.parameters
-    reading.findings.options[COUNTED] = str(ParameterRange(low=span.low, high=span.high))
+    for name, span in ((COUNTED, count.parameters), (COUNTED_TRAINED, count.trained)):
+        reading.findings.options[name] = str(ParameterRange(low=span.low, high=span.high))

@@ -209,6 +209,17 @@ model = build(argparse.ArgumentParser().parse_args().name).cuda()
     assert count(HEAD + text, name="large") == Span(630, 630)
 
 
+def test_models_that_are_held_beside_the_trained_one_count_apart() -> None:
+    text = f"""{NET.format("")}        self.a = nn.Linear(2, 3)
+model = Net()
+torch.optim.Adam(model.parameters())
+teacher = nn.Linear(20, 30).eval()
+"""
+    files = [file for file in [parse_file("train.py", HEAD + text)] if file is not None]
+    counted = count_models(files, NoSettings({}))
+    assert (counted.parameters, counted.trained) == (Span(639, 639), Span(9, 9))
+
+
 def test_models_that_a_program_does_not_use_do_not_count() -> None:
     text = NET.format("") + "        self.a = nn.Linear(2, 3)\n" + TAIL.format("") + "other = Net()\n"
     assert count(HEAD + text) == Span(9, 9)
