@@ -19,12 +19,18 @@ MAX_DEPTH = 64
 
 
 def count_parameters(values: Iterable[Any]) -> Span:
-    """Return the parameters of modules together."""
+    """Return the parameters of modules together; what may be absent is no more than what it is certainly one of."""
     seen: dict[int, bool] = {}
     total = NOTHING
-    for value in values:
-        total += _count(value, seen, 0)
+    for value in sorted(values, key=_may_be_absent):
+        if not _may_be_absent(value) or any(id(x) not in seen for x in value.options if x is not ABSENT):
+            total += _count(value, seen, 0)
     return total
+
+
+def _may_be_absent(value: Any) -> bool:
+    """Return whether a value may be nothing."""
+    return isinstance(value, Choice) and ABSENT in value.options
 
 
 def _count(value: Any, seen: dict[int, bool], depth: int) -> Span:

@@ -131,11 +131,15 @@ class Machine:
         return value
 
     def use(self, node: ast.AST, values: Iterable[Any], *, trains: bool = False) -> None:
-        """Note that modules are used at a place of the program: what it makes in vain does not count."""
+        """Note that modules are used at a place of the program: what it makes in vain does not count.
+
+        Where it is not known whether the program comes to the place, it may use nothing there.
+        """
+        key = id(node)
         for value in values:
             for module in list_modules(value):
-                key = id(node)
-                self.used[key] = merge(self.used[key], module) if key in self.used else module
+                used = merge(module, ABSENT) if self.logs else module
+                self.used[key] = merge(self.used[key], used) if key in self.used else used
                 if trains:
                     self.trained[key] = self.used[key]
 

@@ -209,6 +209,25 @@ model = build(argparse.ArgumentParser().parse_args().name).cuda()
     assert count(HEAD + text, name="large") == Span(630, 630)
 
 
+@pytest.mark.parametrize(
+    ("last", "low", "high"),
+    [
+        ("", 0, 639),
+        ("torch.optim.Adam(model.parameters())", 9, 630),  # of one of them
+        ("nn.Linear(1, 1).cuda()", 2, 641),
+    ],
+)
+def test_models_of_branches_are_not_added_up(last: str, low: int, high: int) -> None:
+    text = f"""from elsewhere import flag
+if flag:
+    model = nn.Linear(2, 3).cuda()
+else:
+    model = nn.Linear(20, 30).cuda()
+{last}
+"""
+    assert count(HEAD + text) == Span(low, high)
+
+
 def test_models_that_are_held_beside_the_trained_one_count_apart() -> None:
     text = f"""{NET.format("")}        self.a = nn.Linear(2, 3)
 model = Net()
