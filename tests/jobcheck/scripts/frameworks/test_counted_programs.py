@@ -50,6 +50,7 @@ def count(command: str, files: dict[str, str]) -> str | None:
         ("--width=16 --bias", "816-816"),
         ("-w 4", "48-48"),  # a short name is no default
         ("--width $1", "3-"),
+        ("--no-bias", "192-216"),  # as BooleanOptionalAction adds it
         ("--depths 2 2 2", "0-"),  # of several words the first alone is read
     ],
 )

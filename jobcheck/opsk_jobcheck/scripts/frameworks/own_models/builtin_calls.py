@@ -60,6 +60,12 @@ class Builtins(Expressions):
             elif isinstance(positional[0], Settings):
                 self.doubt(positional[0])
             return None
+        if name in ("exec", "globals", "locals"):  # nanoGPT's programs set their settings so
+            for table in (frame.names, frame.file.names):
+                for key in [key for key, value in table.items() if isinstance(value, str | int | float | list | tuple)]:
+                    if key != "__name__":
+                        self.write(table, key, DATA)
+            return DATA
         if name == "open":
             return OpenFile(positional[0]) if positional and isinstance(positional[0], str) else DATA
         if name == "vars" and positional:

@@ -11,6 +11,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.digest import digest
 from opsk_jobcheck.scripts.frameworks.own_models.values import ClassValue, External, File, FunctionValue
 
 _BLOCKS = (ast.If, ast.Try, ast.With)
+_CHANGED = ast.Name(id="__changed__", ctx=ast.Load())
+"""The definition of a name that is set again to what is not followed."""
 
 
 def parse_file(path: str, text: str) -> File | None:
@@ -30,6 +32,10 @@ def parse_file(path: str, text: str) -> File | None:
             file.nodes.setdefault(statement.target.id, []).append(statement.value)
         elif isinstance(statement, ast.Import | ast.ImportFrom):
             file.imports |= dict(list_imported(statement))
+        elif isinstance(statement, ast.AugAssign | ast.For | ast.While):
+            for part in ast.walk(statement):
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                    file.nodes.setdefault(part.id, []).append(_CHANGED)
     return file
 
 

@@ -42,6 +42,8 @@ BUILTINS = frozenset(
             "next",
             "callable",
             "eval",
+            "exec",
+            "locals",
             "globals",
         ),
     }

@@ -72,6 +72,8 @@ class StartedWith:
 
     def _find_flag(self, flag: Flag) -> Any:
         """Return the value of a flag of the parser."""
+        if any(f"no_{name.lower()}" in self._given for name in flag.names):
+            return DATA
         given = [self._given[name.lower()] for name in flag.names if name.lower() in self._given]
         if not given:
             return DATA if self._settings.closed else flag.default

@@ -209,6 +209,24 @@ model = build(argparse.ArgumentParser().parse_args().name).cuda()
     assert count(HEAD + text, name="large") == Span(630, 630)
 
 
+@pytest.mark.parametrize("more", ["WIDTH *= 2", "for WIDTH in (4, 8):\n    pass", "if flag:\n    WIDTH = 8"])
+def test_constants_of_a_module_that_are_set_twice_are_not_one_number(more: str) -> None:
+    text = f"{HEAD}from sizes import WIDTH\nmodel = nn.Linear(2, WIDTH, bias=False).cuda()\n"
+    assert count(text, {"sizes.py": "WIDTH = 4"}) == Span(8, 8)
+    span = count(text, {"sizes.py": f"WIDTH = 4\n{more}"})
+    assert span.high is None or span == Span(8, 16)
+
+
+@pytest.mark.parametrize("sets", ["exec(open('configurator.py').read())", "globals()[key] = value"])
+def test_names_that_a_program_may_set_by_a_text_are_not_known(sets: str) -> None:
+    text = f"""
+n_layer = 3
+{sets}
+model = nn.Sequential(*[nn.Linear(2, 3) for _ in range(n_layer)]).cuda()
+"""
+    assert count(HEAD + text).high is None
+
+
 @pytest.mark.parametrize(
     ("last", "low", "high"),
     [
