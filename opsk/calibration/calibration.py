@@ -221,6 +221,8 @@ def _describe_fit(runs: Sequence[TimedRun], fit: Fit, base: Efficiency | None) -
     return text if base is None else f"{text}; from the fit to {base.fit}"[:MAX_TEXT]
 
 
+_SITE_FIELDS = frozenset({"time_run_log_sigma", "memory_run_log_sigma", "time_jobs", "memory_jobs"})
+"""Fields of an offset that only a site's jobs give; without any they are not written."""
 MAX_TEXT = 2000
 """Longest description that an efficiency file may have."""
 
@@ -347,6 +349,8 @@ def render_efficiency_toml(efficiency: Efficiency, origins: Mapping[str, str]) -
     for table, value in _iterate_tables(efficiency):
         lines += ["", f"[{table}]"]
         for item in fields(value):
+            if item.name in _SITE_FIELDS and not getattr(value, item.name):
+                continue
             origin = origins.get(f"{table}.{item.name}", "not fitted")
             number = _format_number(getattr(value, item.name))
             lines.append(f"{item.name} = {number}  # {find_unit(item.name)}; {origin}")

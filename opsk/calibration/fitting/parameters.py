@@ -376,7 +376,7 @@ PRIORS: Mapping[str, Prior] = MappingProxyType(
         # stream-like kernels reach 80 to 92 % of the memory's peak
         "gpu.hbm_fraction": _fraction(0.82, 0.44, STREAM),
         # modules of a framework read and write a little more than the fused kernels counted here; Megatron's are those
-        "software.elementwise_factor": _amount(1.2, 0.25, PASSES),
+        "software.elementwise_factor": _amount(1.2, 0.1, PASSES),
         "software.megatron.elementwise_factor": _amount(1.0, 0.2, PASSES),
         "software.compiled_fraction": _fraction(0.70, 0.67, COMPILED),
         "software.kernel_gap_s": _amount(3e-6, 0.4, "gaps of 0.6 to 5 us, benchmarks/published/host.md"),
