@@ -60,7 +60,7 @@ fix: $(VENV)/.ready  ## let ruff format and repair what it can
 PYTEST = $(BIN)/python -m pytest -q --durations=25 --durations-min=1.0
 # The longest begin first, so that no long one is left for the end. With two and a half a processor both are busy, since
 # each waits a third of its time; with more, what a test starts is not ready in time.
-WAITING = part-unstable part-installed part-bookworm part-rest part-trixie part-failures part-bare part-deploy part-lab part-exporters part-packaging part-soak part-tui
+WAITING = part-unstable part-installed part-bookworm part-rest part-trixie part-tui part-failures part-bare part-deploy part-lab part-exporters part-packaging part-soak
 AT_ONCE := $(shell echo $$((5 * $$(nproc 2>/dev/null || echo 2) / 2)))
 part-core: SELECTED = -n logical --maxprocesses=16 --dist worksteal tests/opsk tests/jobcheck
 part-rest: SELECTED = $(addprefix --ignore=tests/,integration soak bare_root opsk jobcheck deploy packaging tui)
