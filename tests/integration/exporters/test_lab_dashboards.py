@@ -40,6 +40,8 @@ from tests.fakes.watched_lab import (
 
 pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(400)]
 
+GPUS = 4
+"""GPUs of a node of the lab."""
 SCRAPED_FOR_S = 60.0
 LATE_S = 120.0
 """On a machine with too much to do exporters are scraped late, and a rate wants two scrapes after the fault."""
@@ -92,6 +94,8 @@ def _busy_and_broken(lab: WatchedLab) -> WatchedLab:
     # The file with bounds is a site's to write; see `opsk_exporters.jobs.training`.
     (jobs / f"{key}.advice").write_text(PREDICTED, encoding="ascii")
     await_that("its log is read", lambda: "opsk_training_step_seconds{" in lab.page("n0"))
+    # A GPU that is lost before its exporter saw it has no UUID, and its series is named by its index.
+    await_that("all GPUs have answered", lambda: all(_count_gpus_up(lab.page(node)) == GPUS for node in WATCHED))
     time.sleep(5.0)  # a rate wants two scrapes before the GPUs are lost
     for words in (
         ("gpu", "n1", "3"), ("gpu", "n0", "3", "--xid", "94"), ("gpu", "n0", "2", "--xid", "64"),
@@ -104,6 +108,11 @@ def _busy_and_broken(lab: WatchedLab) -> WatchedLab:
     minutes = "sum_over_time(opsk:node_power:watts[10m:1m])"
     await_that("a full minute has data", lambda: bool(lab.prometheus.now(minutes)))
     return lab
+
+
+def _count_gpus_up(page: str) -> int:
+    """Return how many GPUs of a scraped page answer."""
+    return sum(line.startswith("opsk_gpu_up{") and line.endswith(" 1.0") for line in page.splitlines())
 
 
 def panels() -> Iterator[tuple[str, dict[str, Any]]]:
