@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opsk_jobcheck.scripts.frameworks.own_models.values import DATA, File
+from opsk_jobcheck.scripts.frameworks.own_models.values import DATA, File, Unread
 
 _NUMBERS = frozenset({"int", "float"})
 _TEXTS = frozenset({"", "str"})
@@ -38,12 +38,12 @@ def list_arguments(files: Iterable[File]) -> Arguments:
     for file in files:
         changed |= file.digest.changed
         for call in file.digest.flags:
-            for name, flag in _read_flag(call):
+            for name, flag in _read_flag(call, file):
                 flags[name] = (*flags.get(name, ()), flag)
     return Arguments(flags=flags, changed=frozenset(changed))
 
 
-def _read_flag(call: ast.Call) -> Iterator[tuple[str, Flag]]:
+def _read_flag(call: ast.Call, file: File) -> Iterator[tuple[str, Flag]]:
     """Yield one flag by the name of its value."""
     words = [part.value for part in call.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
     keywords = {word.arg: word.value for word in call.keywords if word.arg}
@@ -55,6 +55,8 @@ def _read_flag(call: ast.Call) -> Iterator[tuple[str, Flag]]:
     action = keywords.get("action")
     kind = _find_kind(keywords)
     default: Any = read_literal(keywords["default"]) if "default" in keywords else None
+    if default is DATA:
+        default = Unread(keywords["default"], file)
     if isinstance(action, ast.Constant) and action.value in ("store_true", "store_false"):
         kind = str(action.value)
         default = default if "default" in keywords else kind == "store_false"

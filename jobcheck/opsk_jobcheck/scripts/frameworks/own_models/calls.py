@@ -120,6 +120,7 @@ class Calls(OwnCalls):
     ) -> Any:
         """Return the result of a function of a package."""
         last = name.rpartition(".")[2]
+        self.note_call(name, positional, keywords, node, frame)
         if name == "super":
             return self.find_super(frame)
         if name in BUILTINS:
@@ -186,7 +187,7 @@ class Calls(OwnCalls):
         if name == "fire.Fire" and positional and isinstance(positional[0], FunctionValue):
             return self.follow_started(positional[0], node, frame)
         if HARMLESS.match(name):
-            return DATA
+            return True if name == "torch.cuda.is_available" else DATA  # the job has GPUs
         if RECORDS.fullmatch(name):
             return self.bear(make_record(last, positional, keywords))
         public = make_public(name, positional, keywords)

@@ -10,6 +10,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.calls import Calls
 from opsk_jobcheck.scripts.frameworks.own_models.counting import count_parameters
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.machine import LookUp
+from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import NotedCall
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     CannotCountError,
     File,
@@ -30,20 +31,33 @@ class Count:
     trained: Span
 
 
-def count_models(files: Sequence[File], settings: LookUp) -> Count:
-    """Return the parameters of the models that a program makes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What following a program tells: its models' parameters, or ``why`` they are not known, and what it calls."""
 
-    Parameters
-    ----------
-    files
-        The program's files, the one that is started first.
+    count: Count | None
+    why: str
+    calls: tuple[NotedCall, ...]
+
+
+def follow_program(files: Sequence[File], settings: LookUp) -> Followed:
+    """Follow a program, the file that is started first, as far as that can be done."""
+    machine = Calls(Files(files), settings)
+    try:
+        count, why = _count(machine), ""
+    except CannotCountError as error:
+        count, why = None, str(error)
+    return Followed(count=count, why=why, calls=tuple(machine.noted.values()))
+
+
+def _count(machine: Calls) -> Count:
+    """Follow a program and return the parameters of its models.
 
     Raises
     ------
     CannotCountError
         Why they cannot be counted.
     """
-    machine = Calls(Files(files), settings)
     try:
         _run_program(machine)
         if machine.unknown:
@@ -64,5 +78,6 @@ def _run_program(machine: Calls) -> None:
     file = machine.files.rows[0]
     frame = Frame(file, file.names)
     file.names["__name__"] = "__main__"
+    file.is_run = True
     with suppress(FinishedError):
         machine.run(file.digest.tree.body, frame)

@@ -7,11 +7,12 @@ then stands for a choice of what either branch gave it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
+from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import SETS_TRAINING, NotedCall
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     ABSENT,
     CannotCountError,
@@ -77,6 +78,7 @@ class Machine:
         self.logs: list[dict[tuple[int, Any], tuple[Any, Any, Any]]] = []
         self.born: list[set[int]] = []
         self.active: dict[int, int] = {}
+        self.noted: dict[int, NotedCall] = {}
 
     def evaluate(self, node: ast.expr, frame: Frame) -> Any:
         """Return the value of an expression."""
@@ -118,6 +120,23 @@ class Machine:
         """Note that a model is used, by its name or by what is asked of it, where that is one that is not known."""
         if any(map(is_unknown, list_options(value))):
             self.unknown.append(node)
+
+    def note_call(
+        self, name: str, positional: Sequence[Any], keywords: Mapping[str, Any], node: ast.Call, frame: Frame
+    ) -> None:
+        """Note what a function of a package is called with, where that says what is trained."""
+        if not SETS_TRAINING.fullmatch(name.rpartition(".")[2]):
+            return
+        call = NotedCall(
+            file=frame.file.path,
+            line=node.lineno,
+            name=name,
+            positional=tuple(positional),
+            keywords=dict(keywords),
+            is_sure=not self.logs,
+        )
+        before = self.noted.get(id(node))
+        self.noted[id(node)] = call if before is None else before.join(call)
 
     def bear(self, value: Any) -> Any:
         """Note that a value is new, and return it: what is set in it need not be undone with the branch."""

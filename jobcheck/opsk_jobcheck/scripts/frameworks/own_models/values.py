@@ -126,6 +126,15 @@ class File:
     imports: dict[str, str] = field(default_factory=dict)
     names: dict[Any, Any] = field(default_factory=dict)
     followed: set[str] = field(default_factory=set)
+    is_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unread:
+    """An expression of a file whose value is asked for later: the default of a flag."""
+
+    node: ast.expr
+    file: File
 
 
 @dataclass(slots=True, eq=False)

@@ -37,6 +37,8 @@ _MAKES = re.compile(
     re.IGNORECASE,
 )
 """Functions that make a model, by their names."""
+_TRAINERS = re.compile(r"(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO)Trainer")
+"""Trainers of TRL, which load a model that is given by its name."""
 _NAME_KEYWORDS = ("pretrained_model_name_or_path", "model_name", "model_id")
 _FUSED_LOSSES = re.compile(
     r"_?apply_liger_kernel(_to_\w+)?|LigerFusedLinear\w*Loss|AutoLigerKernelFor\w+|cce_patch|linear_cross_entropy"
@@ -123,6 +125,11 @@ def list_loaded(settings: ProgramSettings) -> list[Entry]:
         if (is_loaded or _creates_public(call, settings)) and settings.is_active(call) is not False:
             entry = settings.resolve(_find_name(call))
             entries.setdefault((entry.value, entry.why), entry)
+        elif _TRAINERS.fullmatch(call.function) and settings.is_active(call) is not False:
+            value = call.keywords.get("model", call.first)
+            if value.is_known and isinstance(value.literal, str):
+                entry = settings.resolve(value)
+                entries.setdefault((entry.value, entry.why), entry)
     for call in list_image_models(settings.source) if settings.source is not None else ():
         if settings.is_active(call) is not False and settings.source is not None:
             text = settings.source.get_line(call.line)

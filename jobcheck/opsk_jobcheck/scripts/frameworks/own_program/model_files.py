@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.own_models.files import parse_file
 from opsk_jobcheck.scripts.frameworks.own_models.values import File
-from opsk_jobcheck.scripts.frameworks.python.parts import is_installed
+from opsk_jobcheck.scripts.frameworks.python.parts import SETTINGS_MODULES, is_installed
 from opsk_jobcheck.scripts.frameworks.python.settings import list_programs, read_text
 from opsk_jobcheck.scripts.launchers.programs import Program
 from opsk_jobcheck.scripts.settings.reader import Reading
@@ -96,7 +96,10 @@ def _list_modules(file: File) -> Iterator[tuple[str, str]]:
 
 def _may_define(module: str, name: str) -> bool:
     """Return whether a module may define models, by its name and that of what is taken from it."""
-    is_other = _NO_MODELS.search(module.rpartition(".")[2]) is not None
+    last = module.rpartition(".")[2]
+    if SETTINGS_MODULES.search(last) or SETTINGS_MODULES.search(name):
+        return True  # which model is made may be stated there
+    is_other = _NO_MODELS.search(last) is not None
     return not is_other and (_MODELS.search(module) is not None or name[:1].isupper())
 
 
@@ -109,9 +112,16 @@ def _list_places(module: str, name: str, file: File, first: File) -> list[str]:
         folder = posixpath.dirname(folder)
     if not path:  # from . import unet
         return [posixpath.join(folder, f"{name}.py")]
-    roots = [folder] if level else [top, posixpath.dirname(top), folder]
+    roots = [folder] if level else [*_find_package(path, first), top, posixpath.dirname(top), folder]
     endings = (
         ("/__init__.py", ".py") if level and "/" not in path and not name[:1].isupper() else (".py", "/__init__.py")
     )
     places = [posixpath.normpath(posixpath.join(root, f"{path}{ending}")) for ending in endings for root in roots]
     return list(dict.fromkeys(places))
+
+
+def _find_package(path: str, first: File) -> list[str]:
+    """Return the folder that holds the package of a module, where the started file is in the same package."""
+    folders = posixpath.dirname(first.path).split("/")
+    package = path.partition("/")[0]
+    return ["/".join(folders[: folders.index(package)])] if package in folders and "/" in path else []

@@ -25,6 +25,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRA
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
 from opsk_jobcheck.scripts.frameworks.own_program.count import state_parameters
+from opsk_jobcheck.scripts.frameworks.own_program.following import fill_calls, follow, is_open
 from opsk_jobcheck.scripts.frameworks.own_program.model import state_loss, state_model, state_trained_part
 from opsk_jobcheck.scripts.frameworks.own_program.names import find_own_names
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
@@ -89,6 +90,9 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         return NANOTRON
     if recipe := state_python_recipe(settings, reading):
         return recipe
+    followed = follow(settings, program, invocation, reading) if is_open(settings) else None
+    if followed is not None:
+        fill_calls(settings, followed)
     if framework:
         _read_trainer(settings, invocation, reading)
     state_numbers(settings, reading)
@@ -116,7 +120,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         )
     state_worst_case(settings, invocation, reading)
     if not reading.model_name and not all(name in findings.values for name in SHAPE):
-        state_parameters(settings, program, invocation, reading)
+        state_parameters(followed or follow(settings, program, invocation, reading), reading)
     why, named = settings.closed, reading.model_name
     for name in NEEDED if why else ():
         is_known = named and (name in SHAPE or (name == "model.seq" and fixes_length(named)))
@@ -145,6 +149,8 @@ def read_own_parts(invocation: Invocation, reading: Reading) -> None:
     if settings.source is None:
         return
     reading.own_names = find_own_names(settings)
+    if is_open(settings) and (followed := follow(settings, program, invocation, reading)) is not None:
+        fill_calls(settings, followed)
     check_samples(invocation, "\n".join(settings.source.lines), findings)
     state_loss(settings, reading)
     state_trained_part(settings, reading, framework=_find_framework(settings))

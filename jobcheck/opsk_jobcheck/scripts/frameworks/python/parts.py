@@ -7,7 +7,7 @@ import sys
 
 from opsk_jobcheck.scripts.frameworks.python.source import PythonSource
 
-_SETTINGS_MODULES = re.compile(r"conf|args|argument|option|opts|param|setting|parser|flags", re.IGNORECASE)
+SETTINGS_MODULES = re.compile(r"conf|args|argument|option|opts|param|setting|parser|flags", re.IGNORECASE)
 _SETTINGS_NAMES = re.compile(
     r"(\w{1,20}_)?(config|settings|constants|cfg|params|hparams|hyperparameters|options|defaults)"
 )
@@ -37,7 +37,7 @@ def list_parts(source: PythonSource) -> list[str]:
     modules = {name.rpartition(".")[0].lstrip(".") or name for name in source.imports}
     modules |= {name.lstrip(".") for name in source.imports if _is_settings_module(name)}
     own = sorted(name for name in modules if not is_installed(name))
-    named = [name for name in own if _SETTINGS_MODULES.search(name.rpartition(".")[2])]
+    named = [name for name in own if SETTINGS_MODULES.search(name.rpartition(".")[2])]
     if has_loop:
         return named
     programs = [name for name in own if _PROGRAM_MODULES.search(name.rpartition(".")[2]) and name not in named]
@@ -48,7 +48,7 @@ def _is_settings_module(name: str) -> bool:
     """Return whether what is imported from a package is a module of settings: ``from project import config``."""
     package, _, last = name.rpartition(".")
     is_named = _SETTINGS_NAMES.fullmatch(last) is not None
-    return is_named and bool(package.strip(".")) and not _SETTINGS_MODULES.search(package.rpartition(".")[2])
+    return is_named and bool(package.strip(".")) and not SETTINGS_MODULES.search(package.rpartition(".")[2])
 
 
 def is_installed(name: str) -> bool:

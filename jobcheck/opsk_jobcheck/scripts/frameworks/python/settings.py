@@ -18,7 +18,14 @@ from opsk.hardware.catalog import gpu as catalog_gpu
 from opsk.hardware.catalog import resolve_gpu
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar, Text, literal
 from opsk_jobcheck.scripts.frameworks.python.parts import list_parts
-from opsk_jobcheck.scripts.frameworks.python.source import HAS_BF16, Call, PythonSource, Value, join_sources
+from opsk_jobcheck.scripts.frameworks.python.source import (
+    HAS_BF16,
+    Call,
+    PythonSource,
+    Value,
+    group_calls,
+    join_sources,
+)
 from opsk_jobcheck.scripts.frameworks.python.statements import read_python
 from opsk_jobcheck.scripts.launchers.programs import (
     Program,
@@ -77,6 +84,12 @@ class ProgramSettings:
         if self.closed:
             return None
         return self._find_in_source(names, with_attributes=with_attributes)
+
+    def replace_calls(self, calls: Sequence[Call]) -> None:
+        """Take other calls for those of the program."""
+        if self.source is not None:
+            self.source = replace(self.source, calls=tuple(calls), by_function=group_calls(calls))
+            self.passed = None
 
     def find_unchanged(self, names: Sequence[str]) -> Entry | None:
         """Return the value that a setting has before the program changes it."""
@@ -180,6 +193,8 @@ class ProgramSettings:
 
     def _make_entry(self, value: Value, text: str) -> Entry:
         """Return a value of the Python file with its line."""
+        if value.file:
+            return Entry(value=value.literal, file=value.file, line=value.line, text=value.text)
         shown = self.source.get_line(value.line) if self.source is not None else text
         if value.variable in self.environment:
             stated = self.environment[value.variable]
@@ -256,9 +271,9 @@ def read_source(program: Program, invocation: Invocation, reading: Reading) -> t
             continue
         for part in list_parts(source)[:MAX_PARTS]:
             for place in _list_places(path, part, program):
-                text, _ = read_text(place, invocation, reading)
+                text, module = read_text(place, invocation, reading)
                 if text is not None and not (other := read_python(text)).why:
-                    source = join_sources(source, other)
+                    source = join_sources(source, other, module)
                     break
         return source, file
     return None, ""

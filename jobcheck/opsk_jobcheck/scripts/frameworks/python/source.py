@@ -23,7 +23,8 @@ class Value:
     """A value of a program: a literal, or the ``name`` of the setting that it is taken from; else it is not known.
 
     ``words`` are the texts of a list of nothing else, ``choice`` the two values of ``a if test else b``, under the
-    conditions ``test``. ``variable`` is the one of the environment whose default the literal is.
+    conditions ``test``. ``variable`` is the one of the environment whose default the literal is. ``file`` and ``text``
+    are where it was found by following the program; its own file otherwise.
     """
 
     literal: Scalar = None
@@ -34,6 +35,8 @@ class Value:
     variable: str = ""
     test: Name = ()
     choice: tuple[Value, ...] = ()
+    file: str = ""
+    text: str = ""
 
     @property
     def is_dtype(self) -> bool:
@@ -74,7 +77,8 @@ class PythonSource:
     how these are spelled, and ``switches`` those that take no value;
     ``constants`` are set once, at the top of the module, as are the texts in ``lists``; ``attributes`` are those of a
     class, or a table, of settings (``Config.batch_size``, ``CONFIG["batch_size"]``); ``changed`` are the names of
-    settings that the program sets again, to another value. ``why`` is the reason where the text could not be read.
+    settings that the program sets again, to another value. ``parts`` are the modules that were joined, by their paths,
+    each with the lines before its own. ``why`` is the reason where the text could not be read.
     """
 
     imports: frozenset[str] = frozenset()
@@ -90,6 +94,7 @@ class PythonSource:
     assignments: tuple[Assignment, ...] = ()
     divided: frozenset[str] = frozenset()
     lines: tuple[str, ...] = ()
+    parts: Mapping[str, int] = field(default_factory=dict)
     why: str = ""
 
     @property
@@ -109,7 +114,7 @@ class PythonSource:
         return self.lines[line - 1].strip()[:MAX_TEXT_CHARS] if 0 < line <= len(self.lines) else ""
 
 
-def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
+def join_sources(source: PythonSource, other: PythonSource, path: str = "") -> PythonSource:
     """Return a program together with a module that it imports; a name that both define is not known."""
 
     def join(first: Mapping[str, Value], second: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -132,6 +137,7 @@ def join_sources(source: PythonSource, other: PythonSource) -> PythonSource:
         assignments=(*source.assignments, *other.assignments),
         divided=source.divided | other.divided,
         lines=(*source.lines, *other.lines),
+        parts={**source.parts, path: shift},
     )
 
 

@@ -6,14 +6,15 @@ The numbers are those of ``sum(p.numel() for p in model.parameters())`` with PyT
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from opsk_jobcheck.scripts.frameworks.own_models.count import count_models
+from opsk_jobcheck.scripts.frameworks.own_models.count import Count, follow_program
 from opsk_jobcheck.scripts.frameworks.own_models.files import parse_file
-from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, DATA, CannotCountError, Span
+from opsk_jobcheck.scripts.frameworks.own_models.machine import LookUp
+from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, DATA, CannotCountError, File, Span
 
 HEAD = "import copy\nimport torch\nimport torch.nn as nn\n"
 TAIL = "\nmodel = Net({})\ntorch.optim.Adam(model.parameters())\n"
@@ -43,9 +44,16 @@ class NoSettings:
         return self.given.get(path, DATA)
 
 
+def count_models(files: Sequence[File | None], settings: LookUp) -> Count:
+    followed = follow_program([file for file in files if file is not None], settings)
+    if followed.count is None:
+        raise CannotCountError(followed.why)
+    return followed.count
+
+
 def count(text: str, others: Mapping[str, str] | None = None, **given: Any) -> Span:
     files = [parse_file(path, content) for path, content in {"train.py": text, **(others or {})}.items()]
-    return count_models([file for file in files if file is not None], NoSettings(given)).parameters
+    return count_models(files, NoSettings(given)).parameters
 
 
 def count_net(body: str, arguments: str = "", call: str = "", **given: Any) -> Span:
@@ -209,12 +217,18 @@ model = build(argparse.ArgumentParser().parse_args().name).cuda()
     assert count(HEAD + text, name="large") == Span(630, 630)
 
 
-@pytest.mark.parametrize("more", ["WIDTH *= 2", "for WIDTH in (4, 8):\n    pass", "if flag:\n    WIDTH = 8"])
+@pytest.mark.parametrize("more", ["for WIDTH in open('x'):\n    pass", "if flag:\n    WIDTH = 8"])
 def test_constants_of_a_module_that_are_set_twice_are_not_one_number(more: str) -> None:
     text = f"{HEAD}from sizes import WIDTH\nmodel = nn.Linear(2, WIDTH, bias=False).cuda()\n"
     assert count(text, {"sizes.py": "WIDTH = 4"}) == Span(8, 8)
     span = count(text, {"sizes.py": f"WIDTH = 4\n{more}"})
     assert span.high is None or span == Span(8, 16)
+
+
+@pytest.mark.parametrize("more", ["WIDTH *= 2", "if SMALL:\n    WIDTH = 8", "for WIDTH in (4, 8):\n    pass"])
+def test_a_module_is_followed_where_it_sets_a_constant_twice(more: str) -> None:
+    text = f"{HEAD}from sizes import WIDTH\nmodel = nn.Linear(2, WIDTH, bias=False).cuda()\n"
+    assert count(text, {"sizes.py": f"SMALL = True\nWIDTH = 4\n{more}"}) == Span(16, 16)
 
 
 @pytest.mark.parametrize("sets", ["exec(open('configurator.py').read())", "globals()[key] = value"])

@@ -1,0 +1,132 @@
+"""Adds what following a program's text tells of its calls to what reading them one by one tells.
+
+``TrainingArguments(per_device_train_batch_size=cfg["train"]["batch"])`` states no number by itself; what ``cfg`` is
+follows from how the program is started.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from opsk_jobcheck.scripts.bash.values import Invocation, literal
+from opsk_jobcheck.scripts.frameworks.own_models.arguments import list_arguments
+from opsk_jobcheck.scripts.frameworks.own_models.count import Followed, follow_program
+from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import SETS_TRAINING, NotedCall
+from opsk_jobcheck.scripts.frameworks.own_models.values import External
+from opsk_jobcheck.scripts.frameworks.own_program.model_files import read_model_files
+from opsk_jobcheck.scripts.frameworks.own_program.started_with import StartedWith
+from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
+from opsk_jobcheck.scripts.frameworks.python.source import Call, Value
+from opsk_jobcheck.scripts.launchers.programs import Program
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile
+from opsk_jobcheck.scripts.settings.reader import Reading
+
+_PACKAGES = frozenset(
+    {"torch", "pytorch_lightning", "lightning", "transformers", "trl", "accelerate", "timm", "unsloth"}
+)
+_DECIDES = re.compile(
+    r"(per_device_train_|train_|micro_)?batch_size|gradient_(accumulation_steps|checkpointing)|bf16|fp16|optim|r"
+    r"|target_modules|load_in_[48]bit|max_(seq_|prompt_|completion_)?length|model(_name|_id)?|num_generations|use_vllm"
+    r"|pretrained_model_name_or_path"
+)
+"""Arguments that decide how much memory is used."""
+MAX_WORDS = 64
+MAX_CHARS = 200
+
+
+def follow(settings: ProgramSettings, program: Program, invocation: Invocation, reading: Reading) -> Followed | None:
+    """Follow a program of PyTorch, and ask for its modules; ``None`` for any other."""
+    source = settings.source
+    if source is None or not any(name.partition(".")[0] in _PACKAGES for name in source.imports):
+        return None
+    files = read_model_files(program, invocation, reading)
+    if not files:
+        return None
+
+    def read_config(path: str) -> ConfigFile | None:
+        return reading.config(literal(path, invocation.line), invocation)
+
+    return follow_program(files, StartedWith(settings, list_arguments(files), read_config))
+
+
+def is_open(settings: ProgramSettings) -> bool:
+    """Return whether an argument that decides is not known from the call alone, or no call names a model."""
+    calls = settings.source.calls if settings.source is not None else ()
+    has_model = False
+    for call in calls:
+        if not SETS_TRAINING.fullmatch(call.function) or settings.is_active(call) is False:
+            continue
+        is_loaded = call.function in ("from_pretrained", "create_model")
+        has_model = has_model or is_loaded
+        values = [value for name, value in call.keywords.items() if _DECIDES.fullmatch(name)]
+        if any(settings.resolve(value).why for value in (*values, *([call.first] if is_loaded else ()))):
+            return True
+        if call.function.endswith("TrainingArguments") and "output_dir" not in call.keywords:
+            return True  # they are given in a table
+    return not has_model
+
+
+def fill_calls(settings: ProgramSettings, followed: Followed) -> None:
+    """Give the calls of a program the values that following it gives, and add those of other files."""
+    source = settings.source
+    if source is None:
+        return
+    noted = {(_find_line(call, settings), call.name.rpartition(".")[2]): call for call in followed.calls}
+    calls = [_fill(call, noted.pop((call.line, call.function), None), settings) for call in source.calls]
+    calls += [_make_call(call) for call in noted.values() if call.file not in (settings.file, *source.parts)]
+    settings.replace_calls(calls)
+
+
+def _find_line(call: NotedCall, settings: ProgramSettings) -> tuple[str, int] | int:
+    """Return the line of a call among those of the program and its parts; with its file, where it is in neither."""
+    parts: Mapping[str, int] = settings.source.parts if settings.source is not None else {}
+    if call.file == settings.file:
+        return call.line
+    return call.line + parts[call.file] if call.file in parts else (call.file, call.line)
+
+
+def _fill(call: Call, noted: NotedCall | None, settings: ProgramSettings) -> Call:
+    """Return a call with the values that are not known from itself."""
+    if noted is None:
+        return call
+    known = dict(_iterate_values(noted, settings))
+    keywords = {
+        name: value
+        for name, value in call.keywords.items()
+        if name not in known or (name != "model" and not settings.resolve(value).why)
+    }
+    first = call.first
+    if "" in known and settings.resolve(first).why:
+        first = known.pop("")
+    return replace(call, first=first, keywords={**{key: x for key, x in known.items() if key}, **keywords})
+
+
+def _make_call(noted: NotedCall) -> Call:
+    """Return a call of another file."""
+    known = dict(_iterate_values(noted, None))
+    owner, _, function = noted.name.rpartition(".")
+    return Call(
+        function=function,
+        line=noted.line,
+        owner=owner.rpartition(".")[2],
+        first=known.pop("", Value(file=noted.file, line=noted.line)),
+        keywords=known,
+        conditions=() if noted.is_sure else ("?",),
+    )
+
+
+def _iterate_values(noted: NotedCall, settings: ProgramSettings | None) -> Iterator[tuple[str, Value]]:
+    """Yield the arguments of a call that are known by their names, the first one by none."""
+    text = ""
+    if settings is not None and settings.source is not None and isinstance(line := _find_line(noted, settings), int):
+        text = settings.source.get_line(line)
+    for name, value in (*([("", noted.positional[0])] if noted.positional else ()), *noted.keywords.items()):
+        place = Value(line=noted.line, file=noted.file, text=text or f"{name}={value!s:.80}"[:MAX_CHARS])
+        if value is None or isinstance(value, str | int | float):
+            yield name, replace(place, literal=value, is_known=True)
+        elif isinstance(value, External) and value.name.startswith("torch."):
+            yield name, replace(place, literal=value.name, is_known=True)
+        elif isinstance(value, list) and 0 < len(value) <= MAX_WORDS and all(isinstance(x, str) for x in value):
+            yield name, replace(place, words=tuple(value))

@@ -1,0 +1,105 @@
+"""Values that a Python program hands on from a file, a table, a module or a function of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from opsk.workload.workload import Workload
+from opsk_jobcheck.scripts.script import read_script
+
+HEAD = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=1\n"
+IMPORTS = "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+TRAINS = """
+model = AutoModelForCausalLM.from_pretrained({name})
+args = TrainingArguments("out", per_device_train_batch_size={batch}, gradient_accumulation_steps=2, bf16=True)
+Trainer(model=model, args=args).train()
+"""
+
+
+def read(program: str, command: str = "python train.py", **files: str) -> Workload:
+    texts = {name.replace("_yaml", ".yaml").replace("_py", ".py"): text for name, text in files.items()}
+    return read_script(f"{HEAD}{command}\n", file="job.sh", files={"train.py": program, **texts})
+
+
+def summarise(workload: Workload) -> tuple[str | None, int | None]:
+    return workload.model.name, workload.plan.micro_batch
+
+
+@pytest.mark.parametrize(
+    ("program", "files"),
+    [
+        (
+            "import yaml\ncfg = yaml.safe_load(open('run.yaml'))\n"
+            + TRAINS.format(name="cfg['model']['name']", batch="cfg['train']['batch']"),
+            {"run_yaml": "model: {name: Qwen/Qwen2.5-7B}\ntrain: {batch: 3}\neval: {name: none, batch: 9}\n"},
+        ),
+        (
+            "import config\n" + TRAINS.format(name="config.BASE", batch="config.BATCH"),
+            {
+                "config_py": "import os\nQUICK = os.environ.get('QUICK', '0') == '1'\n"
+                "if QUICK:\n    BASE, BATCH = 'gpt2', 1\nelse:\n    BASE = 'Qwen/Qwen2.5-7B'\n    BATCH = 3\n"
+            },
+        ),
+        (
+            "def start(setup):\n"
+            + TRAINS.format(name="setup['base']", batch="setup['batch'] // 2").replace("\n", "\n    ")
+            + "\nif __name__ == '__main__':\n    start({'base': 'Qwen/Qwen2.5-7B', 'batch': 6})\n",
+            {},
+        ),
+        (
+            "import argparse, config\nparser = argparse.ArgumentParser()\n"
+            "parser.add_argument('--base', default=config.BASE)\nargs = parser.parse_args()\n"
+            + TRAINS.format(name="args.base", batch="config.table['batch']"),
+            {"config_py": "BASE = 'Qwen/' + 'Qwen2.5-7B'\ntable = dict(batch=3)\n"},
+        ),
+        (
+            "common = {'per_device_train_batch_size': 3, 'bf16': True}\n"
+            "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B')\n"
+            "Trainer(model=model, args=TrainingArguments(**common)).train()\n",
+            {},
+        ),
+        ("from build import load\nmodel = load()\nTrainer(model=model, args=TrainingArguments('out', "
+         "per_device_train_batch_size=3)).train()\n",
+         {"build_py": IMPORTS + "def load():\n    return AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B')\n"}),
+    ],
+)  # fmt: skip
+def test_a_value_is_followed_to_where_it_is_stated(program: str, files: dict[str, str]) -> None:
+    assert summarise(read(IMPORTS + program, **files)) == ("Qwen/Qwen2.5-7B", 3)
+
+
+def test_a_value_that_was_followed_is_cited_where_it_is_used() -> None:
+    workload = read(
+        f"{IMPORTS}import config\n{TRAINS.format(name='config.BASE', batch='config.BATCH')}",
+        config_py="BASE, BATCH = 'gpt2', 2 + 1\nBASE = 'Qwen/Qwen2.5-7B'\nBATCH = 3\n",
+    )
+    evidence = next(entry for entry in workload.evidence if entry.field == "plan.micro_batch")
+    assert (evidence.value, evidence.file, evidence.line) == (3, "train.py", 5)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "import os\nbatch = len(os.listdir('data'))\n",  # known when the job runs
+        "batch = 3\nif small():\n    batch = 4\n",
+        "import sys\nbatch = int(sys.argv[1])\n",
+    ],
+)
+def test_a_value_that_only_the_running_program_knows_stays_unknown(setting: str) -> None:
+    program = IMPORTS + setting + TRAINS.format(name="'Qwen/Qwen2.5-7B'", batch="batch")
+    assert summarise(read(program)) == ("Qwen/Qwen2.5-7B", None)
+
+
+def test_a_flag_of_the_command_counts_before_what_was_followed() -> None:
+    program = f"""{IMPORTS}import argparse, config
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch", type=int, default=config.BATCH)
+args = parser.parse_args()
+{TRAINS.format(name="'Qwen/Qwen2.5-7B'", batch="args.batch")}"""
+    assert read(program, config_py="BATCH = 2 * 2\n").plan.micro_batch == 4
+    assert read(program, "python train.py --batch 16", config_py="BATCH = 2 * 2\n").plan.micro_batch == 16
+
+
+def test_a_trainer_of_trl_loads_the_model_that_it_is_given_by_name() -> None:
+    program = "import config\nfrom trl import SFTConfig, SFTTrainer\nargs = SFTConfig(max_length=512, bf16=True)\n"
+    workload = read(f"{program}SFTTrainer(model=config.BASE, args=args).train()\n", config_py="BASE = 'gpt2'\n")
+    assert workload.model.name == "gpt2"
