@@ -71,6 +71,8 @@ ENGINE, ENGINE_PLACE, ENGINE_SHARE, ENGINE_TP = (
     "rollout.tp",
 )
 ENGINE_SLEEPS, ENGINE_EAGER, ENGINE_LENGTH = "rollout.sleeps", "rollout.eager", "rollout.length"
+ENGINE_GPUS = "engine.gpus"
+"""GPUs of the job that are the engine's alone, where some of its GPUs train and others generate."""
 LOG_PROBS = "roles.log_probs.sequences"
 """Sequences (or with `TOKENS` tokens) of a forward pass that only computes log-probabilities."""
 WEIGHTS_REST, OPTIMIZER_REST = "weights", "optimizer"

@@ -14,6 +14,7 @@ from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.bash.scope import DIRECTORY, resolve_path
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS
 from opsk_jobcheck.scripts.bash.values import RUNS_SHELL_TEXT, Invocation, Run, Text, literal
+from opsk_jobcheck.scripts.frameworks.engine_gpus import set_engine_apart
 from opsk_jobcheck.scripts.frameworks.huggingface.model import find_public_name, state_config
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, read_trainable
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
@@ -39,7 +40,7 @@ from opsk_jobcheck.scripts.frameworks.recognition import (
     select_commands,
 )
 from opsk_jobcheck.scripts.frameworks.registry import READERS
-from opsk_jobcheck.scripts.frameworks.serving import doubt_shared_gpus, read_serving
+from opsk_jobcheck.scripts.frameworks.serving import read_serving
 from opsk_jobcheck.scripts.launchers.programs import (
     CONNECTIVITY,
     SHAPE,
@@ -247,7 +248,7 @@ def _read(
         reading.model_name = find_public_name(collect_flags(arguments_of(command)))
     name = _read_named_configs(reading)
     _state_statements(statements, findings)
-    has_engine = chosen is not None and doubt_shared_gpus(commands, findings)
+    has_engine = chosen is not None and set_engine_apart(commands, chosen[1].invocation, findings)
     derive_values(findings)
     if chosen and not has_engine:
         few = reading.few_ranks or find_few_ranks(launch, chosen[1], resources, result.variables, findings)
@@ -336,12 +337,15 @@ def _is_script(word: Text) -> bool:
 
 
 def _report_cut_off_flags(result: Run, findings: Findings) -> None:
-    """Report flags that a comment or a blank cuts off from their command; they are none of its settings."""
+    """Report flags that are cut off from their command; they are none of its settings.
+
+    The line before them is a comment, or has no backslash, or one with a blank behind it.
+    """
     for entry in [entry for entry in result.invocations if entry.words and is_cut_off(entry)][:MAX_CUT_OFF]:
         file, line = findings.locate(entry.line)
-        what = f"{entry.known_words[0][:60]} starts a new command: a comment or a blank after the backslash "
-        hint = "move the comment before the whole command"
-        findings.problems.append(Problem(what=f"{what}ends the command before it", file=file, line=line, hint=hint))
+        what = f"{entry.known_words[0][:60]} starts a new command, as the line before does not continue"
+        hint = "end that line with a backslash alone; no comment in between"
+        findings.problems.append(Problem(what=what, file=file, line=line, hint=hint))
 
 
 def _trains(result: Run, chosen: Match | None, framework: str | None) -> bool:

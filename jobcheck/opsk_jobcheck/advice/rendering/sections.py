@@ -14,6 +14,7 @@ from opsk.planning.interference.load import LoadKind
 from opsk.text import format_change, format_count, format_duration, format_share
 from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
+from opsk.workload.roles import ENGINE_GPUS
 from opsk.workload.workload import Evidence, Problem
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, MIN_LEFT, Line, Weight, continuation, cut, fit_parts
@@ -266,17 +267,21 @@ def headline(advice: Advice) -> Line:
     parts = [model.name or advice.workload.job_name or advice.workload.framework or "training job"]
     gpus = plan.gpus or (advice.completion.plan.gpus if advice.completion.plan else None)
     if gpus:
-        parts.append(f"{gpus} × {_gpu_name(advice)}" + (f" ({format_count(plan.nodes, 'node')})" if plan.nodes else ""))
+        nodes = f" ({format_count(plan.nodes, 'node')})" if plan.nodes else ""
+        serving = dict(advice.workload.options).get(ENGINE_GPUS, "")
+        parts.append(f"{gpus} × {_gpu_name(advice)}{nodes}" + (f" + {serving} for the engine" if serving else ""))
+    is_answered = advice.verdict is not Verdict.UNKNOWN
     if complete_plan:
         axes = {"TP": "tp", "PP": "pp", "VPP": "vpp", "CP": "cp", "EP": "ep", "DP": "dp"}
         sizes = {name: getattr(complete_plan, field) for name, field in axes.items()}
         parts.append(
             " ".join(f"{name}{size}" for name, size in sizes.items() if size > 1 or name in ("TP", "PP", "DP"))
         )
-        parts.append(f"mbs {complete_plan.micro_batch}")
+        if plan.micro_batch or is_answered:
+            parts.append(f"mbs {complete_plan.micro_batch}")
     if model.seq:
         parts.append(f"seq {model.seq}")
-    if complete_plan:
+    if complete_plan and (plan.precision or is_answered):  # without a verdict nothing says what was assumed
         parts.append(complete_plan.precision.value)
     if complete_plan and complete_plan.lora_rank:
         base = f", {complete_plan.base_bits}-bit base" if complete_plan.base_bits < _FULL_BASE_BITS else ""

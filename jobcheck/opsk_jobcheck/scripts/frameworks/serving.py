@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from types import MappingProxyType
 
 from opsk.workload import serving
@@ -17,14 +16,11 @@ from opsk_jobcheck.scripts.frameworks.python.settings import collect_settings
 from opsk_jobcheck.scripts.launchers.programs import (
     Program,
     find_command,
-    names_of,
     parse_program_arguments,
     parse_program_flags,
     program_of,
 )
-from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
 from opsk_jobcheck.scripts.settings.config_file import Entry
-from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reader import Reading
 
 _NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -45,7 +41,6 @@ _UNCOUNTED = re.compile(
 )
 """Settings with which an engine keeps more, or other things, than are counted."""
 _SHORT = MappingProxyType({"-tp": "tensor_parallel_size", "-pp": "pipeline_parallel_size", "-q": "quantization"})
-_SERVERS = frozenset({("vllm", "serve"), ("trl", "vllm-serve")})
 MAX_COMMANDS = 64
 
 
@@ -70,28 +65,6 @@ def read_serving(invocations: Sequence[Invocation], reading: Reading) -> None:
     uncounted = next((name for name in given if _UNCOUNTED.fullmatch(name)), "")
     if uncounted:
         options[serving.UNKNOWN] = f"what {uncounted} adds or moves is not counted"
-
-
-def doubt_shared_gpus(commands: Sequence[Invocation], findings: Findings) -> bool:
-    """Mark the replicas as unknown where the script starts an engine too, on some of the GPUs; return whether it does.
-
-    The launcher's ranks are then fewer than the GPUs, and none of them is idle.
-    """
-    server = next((entry for entry in commands if _is_server(entry)), None)
-    if server is None or (findings.get("plan.gpus") or 1) < 2:
-        return False
-    findings.mark_unknown("plan.dp", "an engine that the script starts takes some of the GPUs", server.line)
-    findings.options.pop(RANKS, None)
-    return True
-
-
-def _is_server(invocation: Invocation) -> bool:
-    """Return whether a command starts an engine's server."""
-    if any(pair in _SERVERS for pair in pairwise(names_of(invocation))):
-        return True
-    program = program_of(invocation)
-    name = program.name if program is not None and len(program.name) <= 512 else ""
-    return bool(_VLLM.fullmatch(name) or _SGLANG.fullmatch(name))
 
 
 def _find_engine(invocation: Invocation, reading: Reading) -> tuple[str, Mapping[str, Entry]] | None:

@@ -69,7 +69,8 @@ _ALL = ("--num-processes",)
 """Flags that count the ranks of all nodes (``accelerate launch``)."""
 _RANKS_PER_NODE = ("--nproc-per-node", "--num-gpus")
 MAX_RANKS = 1 << 24
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The variable that hides GPUs from a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,9 +463,9 @@ def _find_hidden_gpus(invocation: Invocation, variables: Mapping[str, Variable],
         flags = arguments_of(invocation).flags
         if name := next((name for name in ("--include", "--exclude") if name in flags), ""):
             return f"deepspeed starts ranks on a part of the GPUs: {flags[name].shown[:80]}"
-    visible = get_known_variable(invocation, variables, _VISIBLE) or ""
+    visible = get_known_variable(invocation, variables, VISIBLE) or ""
     shown = len([part for part in visible.split(",") if part.strip()])
-    return f"{_VISIBLE} shows {shown} of {per_node} GPUs" if per_node and 0 < shown < per_node else ""
+    return f"{VISIBLE} shows {shown} of {per_node} GPUs" if per_node and 0 < shown < per_node else ""
 
 
 def get_known_variable(invocation: Invocation, variables: Mapping[str, Variable], name: str) -> str | None:
