@@ -178,6 +178,7 @@ def _read_processes(start: Start) -> Iterator[Evidence]:
         if start.source is not None and not any(start.source.find_calls(*_PARALLEL)) and not start.framework:
             yield start.cite(IS_SERIAL, True, command.line, what)
     is_alone = launch.step is None and launch.is_alone and not launch.agent and start.nodes > 1
+    is_alone = is_alone and not _starts_other_nodes(command)
     is_launched = "accelerate" in names_of(command) and _SPREADING_FLAGS.isdisjoint(launch.launcher_flags.flags)
     if is_alone and (count is not None or start.framework or is_launched):
         yield start.cite(IS_ONE_NODE, True, command.line, _name_program(command))
@@ -221,6 +222,15 @@ def is_certainly_one(start: Start) -> bool:
         return False
     is_torch = any(name.partition(".")[0] == "torch" for name in source.imports)
     return is_torch and not any(map(_MANY_IMPORTS.search, source.imports)) and not _MANY.search("\n".join(source.lines))
+
+
+def _starts_other_nodes(command: Invocation) -> bool:
+    """Return whether a program starts its ranks on other nodes by itself.
+
+    GPT-NeoX's ``deepy.py`` runs DeepSpeed's launcher with a host file, or ``launcher: slurm``.
+    """
+    program = program_of(command)
+    return program is not None and program.file.rpartition("/")[2] == "deepy.py"
 
 
 def _is_only_program(start: Start) -> bool:

@@ -87,6 +87,7 @@ TORCHRUN = "srun torchrun --nnodes 4 --nproc_per_node 8 --rdzv_backend c10d --rd
         (script("accelerate launch --num_processes 32 --num_machines 4 train.py", *FOUR_NODES), DDP, ["nodes"]),
         (script("srun accelerate launch --num_processes 32 --num_machines 4 train.py", *FOUR_NODES), DDP, []),
         (script("accelerate launch --config_file cluster.yaml train.py", *FOUR_NODES), DDP, []),
+        (script("python deepy.py train.py configs/20B.yml", *FOUR_NODES), "", []),  # its launcher reads a host file
     ],
 )
 def test_processes_that_leave_gpus_or_nodes_idle(text: str, source: str, expected: list[str]) -> None:

@@ -183,8 +183,8 @@ def test_only_some_files_are_wanted() -> None:
     assert len(read(HEAD + f"torchrun train.py {words}\n").missing_files) == MAX_MISSING_FILES
 
 
-@pytest.mark.parametrize("cut", ["\\\n  # --sequence-parallel \\\n", "\\ \n"])
-def test_flags_that_a_comment_or_a_blank_has_cut_off_are_none(cut: str) -> None:
+@pytest.mark.parametrize("cut", ["\\\n  # --sequence-parallel \\\n", "\\ \n", "\n", "\\  # why\n"])
+def test_flags_that_a_comment_or_a_blank_or_no_backslash_has_cut_off_are_none(cut: str) -> None:
     """A shell runs the first line alone, and does not find a command called --num-layers."""
     known = (
         "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --recompute-activations --micro-batch-size 2"
@@ -192,7 +192,7 @@ def test_flags_that_a_comment_or_a_blank_has_cut_off_are_none(cut: str) -> None:
     workload = read(f"torchrun pretrain_gpt.py {known} {cut}  {SHAPE}\n")
     assert (workload.model.layers, workload.model.hidden, workload.plan.micro_batch) == (None, None, 2)
     assert [(problem.what.partition(":")[0], problem.line) for problem in workload.problems] == [
-        ("--num-layers starts a new command", cut.count("\n") + 1)
+        ("--num-layers starts a new command, as the line before does not continue", cut.count("\n") + 1)
     ]
 
 
