@@ -16,6 +16,7 @@ from opsk_jobcheck.scripts.sbatch.statements import Statements, apply_statements
 MAX_REQUESTED = 2
 """A user can add a line with two values; nobody answers a longer list."""
 USUAL_LENGTH, MAX_EXAMPLE_LENGTH = 2048, 4096
+_SHAPE = frozenset({"model.layers", "model.hidden", "model.heads"})
 _BATCH = re.compile(r"(\d{1,7}) may be the batch of ")
 _STEPS = 8
 """Steps of accumulation in an example of a global batch."""
@@ -35,8 +36,14 @@ class MissingValue:
 
 
 def find_missing_values(workload: Workload, completion: Completion) -> tuple[MissingValue, ...]:
-    """Return the missing values of a workload with examples; none where there are more than a user would state."""
+    """Return the missing values of a workload with examples; none where there are more than a user would state.
+
+    Of a program that no reader knows, none is a part of the shape: its model may have no such value, as one without
+    attention has no heads.
+    """
     names = sorted(completion.missing, key=lambda name: name.startswith("plan."))
+    if workload.framework is None and not _SHAPE.isdisjoint(names):
+        return ()
     if not names or len(names) > MAX_REQUESTED or not all(name in _EXAMPLES for name in names):
         return ()
     return tuple(MissingValue(field=name, example=_EXAMPLES[name](workload)) for name in names)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from opsk.hardware.catalog import cluster
 from opsk.workload.advice_record import Verdict
+from opsk.workload.completion import complete
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.advice.missing_values import find_missing_values, state_values
 from opsk_jobcheck.advice.rendering.document import document
@@ -60,6 +63,20 @@ def test_nothing_is_printed_where_no_line_of_the_user_would_give_a_verdict_that_
     assert lines(advice) == lines(advice, Detail.SHORT) == ()
     assert "cannot tell" in "\n".join(lines(advice, Detail.LONG))
     assert document(advice)["why_unknown"]
+
+
+def test_a_program_that_no_reader_knows_is_not_asked_for_its_shape() -> None:
+    """Its model may have no heads: one of state spaces has a width and layers too."""
+    workload = read_script(
+        "#!/bin/bash\n#SBATCH --gpus=1\n"
+        "python train.py --d-model 4096 --n-layers 48 --seq-len 4096 --batch-size 8 --bf16\n",
+        file="job.sh",
+        files={"train.py": "import torch\nloss.backward()\n"},
+    )
+    completion = complete(workload)
+    assert "model.heads" in completion.missing
+    assert find_missing_values(workload, completion) == ()
+    assert find_missing_values(replace(workload, framework="megatron-lm"), completion) != ()
 
 
 def test_no_form_of_advice_asks_for_a_list_of_values() -> None:

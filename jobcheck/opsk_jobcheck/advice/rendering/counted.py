@@ -19,6 +19,8 @@ MIN_OPEN_PARAMETERS = 10_000_000
 """The same where only a lower limit is known."""
 MAX_RATIO = 1.25
 """Largest ratio of both limits at which a range says more than its lower limit."""
+MIN_SHARE = 0.01
+"""States of a smaller share of a GPU's memory are news to nobody: their line is in the long form only."""
 ROOM = MAX_WIDTH - LABEL_WIDTH
 WEIGHT_BYTES, TRAINED_BYTES, MOMENTUM_BYTES = 4, 16, 12
 """Bytes of a parameter in fp32: its weight alone; with its gradient and Adam's two states; with one momentum."""
@@ -48,7 +50,8 @@ def counted_line(advice: Advice) -> Line | None:
     options = dict(advice.workload.options)
     trained = ParameterRange.parse(options.get(COUNTED_TRAINED, "")) or counted
     each_bytes, states, others = _find_states(options)
-    capacity = f"{as_gib(float(advice.cluster.node.gpu.capacity_bytes)):.1f} GiB"
+    capacity_bytes = float(advice.cluster.node.gpu.capacity_bytes)
+    capacity = f"{as_gib(capacity_bytes):.1f} GiB"
     high = _find_limit(counted)
     trained_high = _find_limit(trained) if high is not None else None
     least = "at least " if trained_high is None else ""
@@ -63,7 +66,8 @@ def counted_line(advice: Advice) -> Line | None:
     text = f"{number}: {states} in fp32 take {least}{size} of {capacity} per GPU, without what a batch adds"
     brief = f"{number}, without a batch: {size} of {capacity} in fp32"
     brief = next((row for row in (brief + others, brief) if len(row) <= ROOM), cut(brief, ROOM))
-    return Line(label="memory", text=text, brief=brief, weight=Weight.MEMORY, topic="parameters")
+    weight = Weight.MEMORY if (high_bytes or low_bytes) >= MIN_SHARE * capacity_bytes else Weight.NEVER
+    return Line(label="memory", text=text, brief=brief, weight=weight, topic="parameters")
 
 
 def _find_limit(counted: ParameterRange) -> int | None:

@@ -93,12 +93,25 @@ def read_llama_factory(match: Match, reading: Reading) -> None:
         knows_roles=bool(stage),
     )
     _mark_trained_part(config, findings)
+    _doubt_other_stage(config, findings)
     if stage:
         read_preferences(stage, config, findings, usual_bits=16)
         findings.options.pop(SCORES, None)  # its value head stands behind the logits
 
 
+_STAGES = frozenset({"pt", "sft", "rm", "ppo", "dpo", "kto"})
+"""``stage`` of ``llamafactory/hparams/finetuning_args.py``."""
+
 LLAMA_FACTORY = Reader(frameworks=(FRAMEWORK,), recognise=recognise, read=read_llama_factory)
+
+
+def _doubt_other_stage(config: ConfigFile, findings: Findings) -> None:
+    """Mark the memory of a stage as unknown that only a fork has: it may hold models of its own."""
+    stage = config.entry("stage")
+    if stage is None or stage.why or str(stage.value).lower() in _STAGES:
+        return
+    findings.options.pop(ADAPTERS, None)
+    findings.options[OPTION] = f"unknown: other models may be in memory too (stage {str(stage.value)[:40]})"
 
 
 def _find_stage(config: ConfigFile) -> str:

@@ -78,3 +78,24 @@ def test_a_quantised_base_is_read_and_the_plan_is_complete() -> None:
 def test_what_is_not_certain_is_not_known(source: str) -> None:
     unknown = dict(read(source).options)["trainable"]
     assert unknown.startswith(("unknown: only adapters are trained", "unknown: the weights are quantized"))
+
+
+@pytest.mark.parametrize(
+    ("line", "is_doubted"),
+    [
+        ("from importlib import import_module\nbot = import_module(args.bot)\n", True),
+        (
+            "from importlib import import_module\nset = import_module(args.data)\nm = Net.from_pretrained('gpt2')\n",
+            False,
+        ),
+        ("", False),
+    ],
+)
+def test_modules_that_are_loaded_by_name_may_hold_other_models(line: str, is_doubted: bool) -> None:
+    text = f"import torch\n{line}loss.backward()\n"
+    workload = read_script(
+        "#!/bin/bash\n#SBATCH --gpus=1\npython train.py --model gpt2-medium\n",
+        file="job.sh",
+        files={"train.py": text},
+    )
+    assert ("loaded by name" in dict(workload.options).get("trainable", "")) is is_doubted

@@ -292,7 +292,8 @@ def test_a_program_in_a_here_document_is_read() -> None:
 def test_gpus_that_an_engine_of_the_script_takes_are_not_idle() -> None:
     train = "accelerate launch --num_processes 3 grpo.py --model_name_or_path gpt2 --per_device_train_batch_size 2"
     workload = read(f"trl vllm-serve --model gpt2 &\n{train} --num_train_epochs 1")
-    assert (workload.plan.gpus, workload.plan.dp) == (4, None)
+    assert (workload.plan.gpus, workload.plan.gpus_per_node) == (3, 3)
+    assert dict(workload.options)["engine.gpus"] == "1"
     assert "launcher.ranks" not in dict(workload.options)
     assert not workload.problems
 

@@ -132,6 +132,7 @@ def mark_roles_unknown(findings: Findings, what: str, line: int) -> None:
     for name in [name for name in findings.options if name.startswith(ROLE_PREFIXES)]:
         del findings.options[name]
     if OPTION not in findings.options:
-        shown = f", {findings.file}:{findings.locate(line)[1]}" if line else f", {findings.file}"
+        file, number = findings.locate(line)
+        shown = f", {file}:{number}" if line else f", {findings.file}"
         kind = f"the memory of its models ({method}) is not known" if method else "other models are in memory too"
         findings.options[OPTION] = f"unknown: {kind} ({what[:120]}{shown})"

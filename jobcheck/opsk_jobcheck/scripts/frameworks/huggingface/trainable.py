@@ -276,8 +276,8 @@ def read_trainable(
     """
     of_files = list(settings)
     given = [*iterate_command_settings(invocation, is_relevant=_is_relevant), *of_files]
-    of_program = list(_find_in_programs(invocation, findings.file))
-    reasons = [*_find_in_settings(given, findings.file), *of_program]
+    of_program = list(_find_in_programs(invocation, findings))
+    reasons = [*_find_in_settings(given, findings), *of_program]
     if knows_roles:
         reasons = [(what, place) for what, place in reasons if what not in _OF_ROLES]
     if knows_adapters:
@@ -305,7 +305,7 @@ def find_unknown_reason(options: Iterable[tuple[str, str]]) -> str | None:
     return value.removeprefix(_UNKNOWN) if value.startswith(_UNKNOWN) else None
 
 
-def _find_in_settings(settings: list[Setting], script: str) -> Iterator[tuple[str, str]]:
+def _find_in_settings(settings: list[Setting], findings: Findings) -> Iterator[tuple[str, str]]:
     """Yield the untrained parts and the other models in memory that settings state, and where."""
     rows = [(normalise_name(setting.name), setting) for setting in settings]
     rows = [(name, setting) for name, setting in rows if len(name) <= MAX_SHOWN]
@@ -316,7 +316,7 @@ def _find_in_settings(settings: list[Setting], script: str) -> Iterator[tuple[st
         switch, detail, other = _find_rules(name)
         what = switch or (None if is_denied else detail) or other or _find_in_value(name, setting.value)
         if what and not is_off(setting.value):
-            yield what, _format_setting(setting, script)
+            yield what, _format_setting(setting, findings)
 
 
 @lru_cache(maxsize=4096)
@@ -355,7 +355,7 @@ def _trains_all(name: str, value: str | None) -> bool:
     return name in _KINDS and (value or "").strip().lower() == "full"
 
 
-def _find_in_programs(invocation: Invocation, script: str) -> Iterator[tuple[str, str]]:
+def _find_in_programs(invocation: Invocation, findings: Findings) -> Iterator[tuple[str, str]]:
     """Yield the rules that the name of the program matches, and where."""
     texts = invocation.known_words
     if "-m" in texts or not _SUBCOMMANDS.isdisjoint(texts) or any(text.endswith("tune") for text in texts):
@@ -370,7 +370,7 @@ def _find_in_programs(invocation: Invocation, script: str) -> Iterator[tuple[str
         if len(text) <= MAX_PATH_CHARS and (is_program or is_subcommand or _is_recipe(before, text)):
             what = next((what for what, pattern in _PROGRAMS if pattern.search(text)), None)
             if what:
-                yield what, _format_place(text.rpartition("/")[2][:MAX_SHOWN], script, word.line)
+                yield what, _format_place(text.rpartition("/")[2][:MAX_SHOWN], *findings.locate(word.line))
         before.add(text.rpartition("/")[2])
 
 
@@ -379,10 +379,11 @@ def _is_recipe(before: set[str], text: str) -> bool:
     return "tune" in before and "run" in before and re.fullmatch(r"\w+", text) is not None
 
 
-def _format_setting(setting: Setting, script: str) -> str:
+def _format_setting(setting: Setting, findings: Findings) -> str:
     """Return a setting as it is cited."""
     value = "" if setting.value in (None, "true") else f" {setting.value}"
-    return _format_place(f"{setting.name}{value}"[:MAX_SHOWN], setting.file or script, setting.line)
+    place = (setting.file, setting.line) if setting.file else findings.locate(setting.line)
+    return _format_place(f"{setting.name}{value}"[:MAX_SHOWN], *place)
 
 
 def _format_place(what: str, file: str, line: int) -> str:

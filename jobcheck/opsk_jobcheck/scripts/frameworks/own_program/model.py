@@ -148,6 +148,10 @@ def _creates_public(call: Call, settings: ProgramSettings) -> bool:
     )
 
 
+_LOADS = ("import_module", "__import__", "spec_from_file_location")
+"""Functions that load a module whose name is a value."""
+
+
 def _find_name(call: Call) -> Value:
     """Return the argument that names the model of a call."""
     if call.first.is_known or call.first.name:
@@ -185,7 +189,19 @@ def state_trained_part(settings: ProgramSettings, reading: Reading, *, framework
             return
     if trainers:
         state_python_roles(trainers[0], settings, findings)
+    else:
+        _doubt_loaded_modules(settings, reading)
     _state_optimizer(settings, reading)
+
+
+def _doubt_loaded_modules(settings: ProgramSettings, reading: Reading) -> None:
+    """State that other models may be in memory where a program makes none itself and loads modules by their names."""
+    source = settings.source
+    load = next(source.find_calls(*_LOADS), None) if source is not None else None
+    if source is None or load is None or any(source.find_calls("from_pretrained", "from_config", "create_model")):
+        return
+    what = f"other models may be in memory too: modules are loaded by name ({load.function}"
+    reading.findings.options.setdefault(TRAINABLE, f"unknown: {what}, {settings.file}:{load.line})")
 
 
 def state_loss(settings: ProgramSettings, reading: Reading) -> None:

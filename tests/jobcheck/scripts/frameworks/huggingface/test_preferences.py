@@ -74,6 +74,15 @@ def test_the_stage_of_a_recipe_of_llama_factory_decides(more: str, option: str, 
     assert options("llamafactory-cli train r.yaml", f"{RECIPE}{more}\n").get(option) == value
 
 
+def test_a_stage_that_only_a_fork_has_may_hold_other_models() -> None:
+    """``stage`` of LLaMA-Factory is one of pt, sft, rm, ppo, dpo and kto."""
+    recipe = RECIPE.replace("stage: dpo", "stage: oreo").replace("full", "lora")
+    read = options("llamafactory-cli train r.yaml", recipe)
+    assert read["trainable"] == "unknown: other models may be in memory too (stage oreo)"
+    assert "adapters.rank" not in read
+    assert "trainable" not in options("llamafactory-cli train r.yaml", recipe.replace("oreo", "sft"))
+
+
 def test_a_teacher_or_ppo_of_trl_stays_unknown() -> None:
     assert "in memory too" in options(f"trl gkd {FLAGS}")["trainable"]
     assert "in memory too" in options(f"trl ppo {FLAGS}")["trainable"]

@@ -6,6 +6,7 @@ import pytest
 
 from opsk_jobcheck.scripts.bash.values import Invocation, literal, unknown
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION, find_unknown_reason, read_trainable
+from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.scripts.settings.arguments import iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import read_config_file
 from opsk_jobcheck.scripts.settings.findings import Findings
@@ -47,6 +48,12 @@ def test_a_part_that_is_not_known_is_said_with_its_place(command: str) -> None:
     found = reason(command)
     assert found is not None
     assert "job.sh:3" in found
+
+
+def test_a_part_that_a_second_script_states_is_said_with_its_place_there() -> None:
+    files = {"tune.sh": "#!/bin/bash\npython train.py \\\n  --load_in_4bit\n"}
+    workload = read_script("#!/bin/bash\n#SBATCH --gpus=1\nbash tune.sh\n", file="job.sh", files=files)
+    assert "tune.sh:3" in dict(workload.options)["trainable"]
 
 
 @pytest.mark.parametrize(
