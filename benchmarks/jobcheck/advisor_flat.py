@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.found import Found, arguments, run
 from benchmarks.process_use import cpu_s, median_p99, rss_bytes
 from opsk.fabric.design import rail_optimized_fabric
@@ -135,19 +137,21 @@ class RunningAdvisor:
 
     def rss_mb(self) -> dict[str, float]:
         """Return the resident memory of the advisor and of what it started [MB]."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         found = {"advisor": rss_bytes(self.process.pid) / 1e6}
-        for pid in map(int, children):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            kind = "watcher" if any(b"watcher" in word for word in command) else "worker"
+        for pid in self._started():
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            kind = name.removeprefix("opsk ") if name.startswith("opsk ") else "fork server"
             number = sum(name.startswith(kind) for name in found)
             found[f"{kind} {number + 1}"] = rss_bytes(pid) / 1e6
         return found
 
+    def _started(self) -> list[int]:
+        """Return the processes that the advisor has started, directly and not."""
+        return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
+
     def cpu_s(self) -> float:
         """Return the CPU time of the advisor and its processes so far [s]."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return sum(map(cpu_s, (self.process.pid, *map(int, children))))
+        return sum(map(cpu_s, (self.process.pid, *self._started())))
 
 
 def _asked(path: Path, dice: random.Random, number: int) -> str:

@@ -1,9 +1,9 @@
 """Measures advice that knows what runs: ``python -m benchmarks.jobcheck.live_advice``: 1,024 nodes, 200 running jobs.
 
 Full advice, verdict questions of new and of known recipes, a repeated question, and a worker's memory. Every question
-is about another recipe, so that nothing of it was searched before. A real worker is asked over its pipe, with the state
-as the watcher hands it over; its CPU time is reported, which does not depend on what else the machine does, and the
-wall time beside it. Verdicts are asked for and given on one core, which is what their budget is for. In between the
+is about another recipe, so that nothing of it was searched before. A real worker is asked over its socket, with the
+state as the watcher hands it over; its CPU time is reported, which does not depend on what else the machine does, and
+the wall time beside it. Verdicts are asked for and given on one core, which is what their budget is for. In between the
 state changes, as it does every 15 s on a busy cluster. Jobs lie in a row by half, and anywhere by the other half; a
 quarter of the nodes is free.
 """
@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import random
+import socket
 import statistics
 import subprocess
 import tempfile
@@ -39,7 +40,7 @@ from opsk_jobcheck.service.session import NoSideServices, Peer, Session
 from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer, frame, read_frame
 from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.workers.pool import WORKER_COMMAND
+from opsk_jobcheck.workers.forked_processes import FORK_SERVER_COMMAND
 from opsk_jobcheck.workers.supervision import FOLDER_VARIABLE, ONE_THREAD
 from opsk_jobcheck.workers.watcher import Round, StateBuilder
 
@@ -104,11 +105,11 @@ def measured_in(folder: Path, nodes: int, questions: int) -> Found:
     print(f"reading a new state: {timed(reader.state)[2] * 1e3:.1f} ms of CPU")
     found = Found(figures={"watcher_bytes": own_peak_bytes()})
     with Worker(site, folder) as worker:
-        print(f"worker when ready: {rss_bytes(worker.process.pid) / 1e6:.0f} MB")
+        print(f"worker when ready: {rss_bytes(worker.pid) / 1e6:.0f} MB")
         found.figures |= full_advice(worker, writer, (state, other), questions)
-        with on_one_core(worker.process.pid):
+        with on_one_core(worker.pid):
             found.figures |= verdicts(worker, questions)
-        found.figures["worker_bytes"] = rss_bytes(worker.process.pid)
+        found.figures["worker_bytes"] = rss_bytes(worker.pid)
     found.figures["again_median_s"] = statistics.median(asyncio.run(stored(folder, questions)))
     print(f"a stored answer: {1e3 * found.figures['again_median_s']:.2f} ms", flush=True)
     return found
@@ -147,34 +148,37 @@ def made_up(dice: random.Random, count: int) -> Round:
 
 
 class Worker:
-    """A real worker, asked over its pipe."""
+    """A real worker, the only one of its fork server, asked over its socket."""
 
     def __init__(self, site: SiteConfig, folder: Path) -> None:
-        self.process = subprocess.Popen(
-            WORKER_COMMAND,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **ONE_THREAD, FOLDER_VARIABLE: str(folder)},
-        )
+        self._requests, read = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair()
+        with read, theirs:
+            self._forks = subprocess.Popen(FORK_SERVER_COMMAND, stdin=read, env={**os.environ, **ONE_THREAD})
+            request = {"program": "worker", "arguments": [], "environment": {FOLDER_VARIABLE: str(folder)}}
+            socket.send_fds(self._requests, [json.dumps(request).encode()], [theirs.fileno()] * 2)
+        self.pid = int(json.loads(self._requests.recv(1000))["started"])
+        with ours:
+            self._stream = ours.makefile("rwb")
         self.ask(site.model_dump_json().encode())
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.communicate()
+        self._stream.close()
+        self._requests.close()
+        self._forks.wait()
 
     def ask(self, document: bytes) -> dict[str, object]:
         """Ask and wait for the answer."""
-        if self.process.stdin is None or self.process.stdout is None:
-            raise RuntimeError("a worker without pipes")
-        self.process.stdin.write(frame(document))
-        self.process.stdin.flush()
-        return dict(json.loads(read_frame(cast("BinaryIO", self.process.stdout)) or b"{}"))
+        self._stream.write(frame(document))
+        self._stream.flush()
+        return dict(json.loads(read_frame(cast("BinaryIO", self._stream)) or b"{}"))
 
     def cpu_s(self) -> float:
         """Return the CPU time that it has used [s]."""
-        return cpu_s(self.process.pid)
+        return cpu_s(self.pid)
 
 
 def full_advice(worker: Worker, writer: LiveWriter, states: Sequence[object], questions: int) -> dict[str, float]:
@@ -195,7 +199,7 @@ def full_advice(worker: Worker, writer: LiveWriter, states: Sequence[object], qu
         worst = {key: max(value, found[key]) for key, value in worst.items()}
         print(
             f"full advice, {nodes} nodes: {_in_ms(walls)}, CPU {1e3 * spent_s:.0f} ms; "
-            f"worker {rss_bytes(worker.process.pid) / 1e6:.0f} MB"
+            f"worker {rss_bytes(worker.pid) / 1e6:.0f} MB"
         )
         advised = said.get("advised")
         for line in advised["lines"] if isinstance(advised, dict) else [json.dumps(said)]:

@@ -10,5 +10,5 @@ from opsk_jobcheck.service.service import serve
 
 if __name__ == "__main__":
     config = Path(sys.argv[1])
-    analyzer = (sys.executable, str(Path(__file__).with_name("analyzer.py")))
-    serve(load_site(config), load=lambda: load_site(config), worker_command=analyzer)
+    analyzers = (sys.executable, str(Path(__file__).with_name("analyzer.py")))
+    serve(load_site(config), load=lambda: load_site(config), fork_command=analyzers)

@@ -1,4 +1,4 @@
-"""A stand-in for the analysis: run as a script it is an advisor worker whose answer the script itself orders.
+"""A stand-in for the analysis: run as a script it forks advisor workers whose answer the script itself orders.
 
 ``FAKE sleep 0.5``, ``FAKE crash``, ``FAKE raise``, ``FAKE want /a/b``, ``FAKE silent``, ``FAKE lines 3``,
 ``FAKE oom 0.999 plan.tp``, ``FAKE optout``, ``FAKE detail``, ``FAKE free 0 2`` in the text say what happens; else the
@@ -14,6 +14,7 @@ from pathlib import Path
 from opsk.config import SiteConfig
 from opsk.errors import ConfigError
 from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, short_hash
+from opsk_jobcheck.workers.fork_server import serve
 from opsk_jobcheck.workers.worker import run
 
 
@@ -87,4 +88,4 @@ class OrderedThinker:
 
 
 if __name__ == "__main__":
-    run(OrderedThinker)
+    serve({"worker": lambda _: run(OrderedThinker)})

@@ -36,7 +36,7 @@ def advisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAdvisor
 
 
 def test_hostile_questions_are_answered_by_the_same_workers(advisor: RunningAdvisor) -> None:
-    before = {child.pid for child in Process(advisor.process.pid).children()}
+    before = {child.pid for child in Process(advisor.process.pid).children(recursive=True)}
     for number in range(FIRST, FIRST + COUNT):
         random = Random(f"asked {number}")
         case = fuzz_case(random)
@@ -50,16 +50,16 @@ def test_hostile_questions_are_answered_by_the_same_workers(advisor: RunningAdvi
             assert text.isprintable(), (number, text)
         assert len(answer.get("paths", ())) <= 8
         assert all(path.isprintable() and len(path) <= 4096 for path in answer.get("paths", ()))
-    assert {child.pid for child in Process(advisor.process.pid).children()} == before
+    assert {child.pid for child in Process(advisor.process.pid).children(recursive=True)} == before
     log = Path(advisor.audit).read_text(encoding="ascii")
     assert all(line.isprintable() for line in log.split("\n"))
 
 
 def test_files_that_once_ended_a_worker_do_not(advisor: RunningAdvisor) -> None:
     """Deep YAML overran the stack of libyaml, and the process with it."""
-    before = {child.pid for child in Process(advisor.process.pid).children()}
+    before = {child.pid for child in Process(advisor.process.pid).children(recursive=True)}
     script = f"{HEAD}axolotl train a.yaml\n"
     with advisor.client() as client:
         answer = client.ask(kind="advise", script=script, files={"a.yaml": "[" * (256 << 10)}, cwd="")
     assert answer["status"] == "advice"
-    assert {child.pid for child in Process(advisor.process.pid).children()} == before
+    assert {child.pid for child in Process(advisor.process.pid).children(recursive=True)} == before

@@ -11,10 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
-    "opsk_jobcheck.workers.pool:WORKER_COMMAND",
+    "opsk_jobcheck.workers.forked_processes:FORK_SERVER_COMMAND",
     "opsk_jobcheck.records.record_queue:RECORDER_COMMAND",
     "opsk_jobcheck.service.shared_cluster:ASKER_COMMAND",
-    "opsk_jobcheck.workers.supervision:WATCHER_COMMAND",
     "opsk_exporters.lab_part:OPSK",
 )
 TRAP = "import pathlib\npathlib.Path(__file__).with_name('taken').touch()\nraise SystemExit(9)\n"

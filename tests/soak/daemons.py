@@ -14,6 +14,8 @@ from pathlib import Path
 from opsk.lab.launcher import Launcher
 from opsk.lab.processes import MARKER, Process, find_all, identify, is_running, read_command_line, send, wait_gone
 
+FORKED = "opsk "
+"""How the names of processes begin that the advisor has forked."""
 LOOK_EVERY_S = 0.3
 TELLS = "PYTHONFAULTHANDLER"
 """With it a daemon says on SIGABRT in which lines its threads are."""
@@ -123,7 +125,7 @@ class Daemons:
         return tuple(self._all)
 
     def children(self, name: str) -> dict[int, str]:
-        """Return what a daemon has started and what that has started: command line by pid."""
+        """Return what a daemon has started and what that has started: name by pid."""
         process = self.process(name)
         return {} if process is None else dict(_descendants(process.pid))
 
@@ -162,6 +164,15 @@ class Daemons:
             self.start(daemon.name)
 
 
+def read_name(process: Process) -> str:
+    """Return what a process is called: its own name where it is a fork, else its command line."""
+    with suppress(OSError):
+        name = (Path("/proc") / str(process.pid) / "comm").read_text().strip()
+        if name.startswith(FORKED):
+            return name
+    return read_command_line(process)
+
+
 def _descendants(pid: int) -> list[tuple[int, str]]:
     found = []
     with suppress(OSError):
@@ -169,5 +180,5 @@ def _descendants(pid: int) -> list[tuple[int, str]]:
             for word in (task / "children").read_text().split():
                 child = identify(int(word))
                 if child is not None:
-                    found += [(child.pid, read_command_line(child)), *_descendants(child.pid)]
+                    found += [(child.pid, read_name(child)), *_descendants(child.pid)]
     return found

@@ -190,8 +190,8 @@ def _fail_over(at: Doing) -> str:
 
 FAULTS: dict[str, Callable[[Doing], str]] = {
     "advisor killed": _kill("advisor"),
-    "advisor's worker killed": _kill_child(("opsk_jobcheck.workers.worker",), "worker"),
-    "advisor's watcher killed": _kill_child(("live.watcher",), "watcher"),
+    "advisor's worker killed": _kill_child(("opsk worker",), "worker"),
+    "advisor's watcher killed": _kill_child(("opsk watcher",), "watcher"),
     "advisor's writer killed": _kill_child(("opsk_jobcheck.records.recorder",), "writer of records"),
     "advisor hangs": _hang,
     "recorder killed": _kill("recorder"),

@@ -107,7 +107,12 @@ class Gauges:
 
 
 def _kind(line: str) -> str:
-    for word, kind in (("worker", "worker"), ("watcher", "watcher"), ("recorder", "writer of records")):
+    for word, kind in (
+        ("opsk worker", "worker"),
+        ("opsk watcher", "watcher"),
+        ("fork_server", "fork server"),
+        ("recorder", "writer of records"),
+    ):
         if word in line:
             return kind
     return line[:40]

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opsk.lab.lifecycle import take_down
+from opsk.lab.processes import identify
 from tests.soak.checks import Check, Soaked, check
+from tests.soak.daemons import read_name
 from tests.soak.faults import FAULTS, FaultDone, do
 from tests.soak.gauges import Gauges
 from tests.soak.planned import Plan, planned
@@ -170,9 +172,5 @@ def _end(site: Site) -> list[str]:
 
 
 def _is_there(pid: int, line: str) -> bool:
-    with suppress(OSError):
-        words = (
-            (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        )
-        return words == line
-    return False
+    process = identify(pid)
+    return process is not None and read_name(process) == line

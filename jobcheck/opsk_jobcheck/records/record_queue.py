@@ -20,7 +20,7 @@ from typing import Any
 from opsk.config import SiteConfig
 from opsk.units import MIB
 from opsk_jobcheck.submission.protocol import frame
-from opsk_jobcheck.workers.supervision import SupervisedProcess
+from opsk_jobcheck.workers.supervision import RunningProcess, SupervisedProcess
 
 RECORDER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.records.recorder")
 MAX_WAITING_BYTES = 8 * MIB
@@ -121,7 +121,7 @@ class RecordQueue:
             stdin.write(data)
         return True
 
-    async def _send_setup(self, process: asyncio.subprocess.Process) -> None:
+    async def _send_setup(self, process: RunningProcess) -> None:
         """Send the configuration and the queued data; from now on records are sent at once."""
         if process.stdin is not None:
             process.stdin.write(frame(self._site.model_dump_json().encode()))

@@ -27,7 +27,8 @@ from opsk_jobcheck.service.shared_cluster import SharedCluster
 from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer, Question
 from opsk_jobcheck.submission.request import SlurmRequest
 from opsk_jobcheck.workers.analysis import script_hash, short_hash
-from opsk_jobcheck.workers.pool import WORKER_COMMAND, WorkerPool
+from opsk_jobcheck.workers.forked_processes import FORK_SERVER_COMMAND, ForkServer
+from opsk_jobcheck.workers.pool import WorkerPool
 from opsk_jobcheck.workers.supervision import WatcherSupervisor
 
 log = logging.getLogger(__name__)
@@ -40,17 +41,17 @@ class Advisor:
     """The server: accepts connections, reads questions, writes answers, keeps the audit log."""
 
     def __init__(
-        self, site: SiteConfig, *, worker_command: Sequence[str] = WORKER_COMMAND, limits: Limits | None = None
+        self, site: SiteConfig, *, fork_command: Sequence[str] = FORK_SERVER_COMMAND, limits: Limits | None = None
     ) -> None:
         self._site = site
-        self._worker_command = worker_command
+        self._forks = ForkServer(fork_command)
         self._connections = Connections(self, limits or Limits())
         self._audit = AuditLog(site.advisor.audit_log)
-        self._live = WatcherSupervisor(site)
+        self._live = WatcherSupervisor(site, self._forks.start)
         self._shared = SharedCluster(site, self._is_trusted)
         self._record_queue = RecordQueue(site, self._is_trusted)
         self._history = ProgramHistory(site)
-        pool = WorkerPool(site, command=worker_command, environment=self._build_environment(site))
+        pool = WorkerPool(site, self._forks, environment=self._build_environment(site))
         self.answerer = Answerer(site.advisor, pool, submit_uids(site.advisor), side_services=self)
 
     def _build_environment(self, site: SiteConfig) -> dict[str, str]:
@@ -90,7 +91,7 @@ class Advisor:
         """
         try:
             site = load()
-            pool = WorkerPool(site, command=self._worker_command, environment=self._build_environment(site))
+            pool = WorkerPool(site, self._forks, environment=self._build_environment(site))
             await pool.start()
         except OpskError as error:
             log.error("the configuration is unchanged: %s", error.message)  # noqa: TRY400 - a user's mistake
@@ -115,6 +116,7 @@ class Advisor:
         await self._shared.close()
         await self._history.close()
         await self._record_queue.close()
+        await self._forks.close()
         await asyncio.to_thread(self._audit.close)
 
     def answer(self, question: Question, session: Session) -> AnswerResult:
@@ -198,7 +200,7 @@ def serve(
     site: SiteConfig,
     *,
     load: Callable[[], SiteConfig] = load_site,
-    worker_command: Sequence[str] = WORKER_COMMAND,
+    fork_command: Sequence[str] = FORK_SERVER_COMMAND,
 ) -> None:
     """Answer the submit hooks until SIGTERM or SIGINT; SIGHUP reads the configuration again.
 
@@ -210,8 +212,8 @@ def serve(
         The configuration to start with.
     load
         Reads it again.
-    worker_command
-        Program that computes advice; see ``worker``.
+    fork_command
+        Program that starts the processes which compute advice; see ``fork_server``.
 
     Raises
     ------
@@ -222,7 +224,7 @@ def serve(
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="opsk advisor: %(levelname)s %(message)s")
     with asyncio.Runner(loop_factory=_event_loop()) as runner:
-        runner.run(_serve(Advisor(site, worker_command=worker_command), site, load))
+        runner.run(_serve(Advisor(site, fork_command=fork_command), site, load))
 
 
 def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:

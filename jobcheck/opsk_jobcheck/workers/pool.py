@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import socket
-import sys
 import time
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -26,9 +23,8 @@ from opsk.errors import ConfigError
 from opsk.units import KIB, MIB
 from opsk_jobcheck.submission.protocol import HEADER_BYTES, frame
 from opsk_jobcheck.workers.analysis import Analysis, AnalysisRequest, parse_analysis
-from opsk_jobcheck.workers.supervision import ONE_THREAD
+from opsk_jobcheck.workers.forked_processes import ForkedProcess, ForkServer
 
-WORKER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.workers.worker")
 START_S = 60.0
 COMPUTE_S = 5.0
 """Longest time that one script may occupy a worker."""
@@ -53,22 +49,24 @@ class Worker:
 
     Parameters
     ----------
+    forks
+        Starts the process.
     died
         Called when the process ends without a request.
     """
 
     def __init__(
         self,
-        command: Sequence[str],
+        forks: ForkServer,
         site: SiteConfig,
         environment: Mapping[str, str],
         died: Callable[[Worker], None],
     ) -> None:
-        self._command = command
+        self._forks = forks
         self._environment = environment
         self._died = died
         self._site = site
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: ForkedProcess | None = None
         self._socket: socket.socket | None = None
         self._received = bytearray()
         self._unsent = b""
@@ -87,16 +85,13 @@ class Worker:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                self._process = await asyncio.create_subprocess_exec(
-                    *self._command,
-                    stdin=theirs.fileno(),
-                    stdout=theirs.fileno(),
-                    start_new_session=True,
-                    env={**os.environ, **self._environment, **ONE_THREAD},
-                )
-        except OSError as error:
+                streams = (theirs.fileno(), theirs.fileno())
+                self._process = await self._forks.fork("worker", (), self._environment, streams)
+        except BaseException as error:
             ours.close()
-            raise ConfigError(f"an advisor worker does not start: {error.strerror}") from error
+            if not isinstance(error, OSError):
+                raise
+            raise ConfigError(f"an advisor worker does not start: {error.strerror or error}") from error
         ours.setblocking(False)
         self._socket = ours
         loop = asyncio.get_running_loop()
@@ -227,9 +222,8 @@ class Worker:
             loop.remove_writer(self._socket.fileno())
             self._socket.close()
             self._socket, self._unsent = None, b""
-        if self._process is not None and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
+        if self._process is not None:
+            self._process.kill()
 
 
 @dataclass(order=True, slots=True)
@@ -249,18 +243,14 @@ class WorkerPool:
 
     Parameters
     ----------
+    forks
+        Starts them.
     environment
         Variables of the workers in addition to the advisor's own.
     """
 
-    def __init__(
-        self,
-        site: SiteConfig,
-        *,
-        command: Sequence[str] = WORKER_COMMAND,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        self._workers = [Worker(command, site, environment or {}, self._died_idle) for _ in range(site.advisor.workers)]
+    def __init__(self, site: SiteConfig, forks: ForkServer, *, environment: Mapping[str, str]) -> None:
+        self._workers = [Worker(forks, site, environment, self._died_idle) for _ in range(site.advisor.workers)]
         self._idle: list[Worker] = []
         self._waiting: list[_Waiting] = []
         self._busy_for: Counter[int] = Counter()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from opsk.config import SiteConfig
 from opsk.process_folder import ProcessFolder
@@ -18,14 +18,58 @@ from opsk_jobcheck.submission.protocol import frame
 
 log = logging.getLogger(__name__)
 
-OnStart = Callable[[asyncio.subprocess.Process], Awaitable[None]]
-"""Receives each process as it starts, to send it its input."""
-WATCHER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.workers.watcher")
+WATCHER_COMMAND = ("watcher",)
+"""The watcher's name in the fork server."""
 FOLDER_VARIABLE = "OPSK_ADVISOR_LIVE"
 """Passes the folder of live states to workers."""
 RESTART_PAUSE_S = 30.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """A login node has many cores, and numpy would start a thread for each."""
+
+
+class RunningProcess(Protocol):
+    """A process that was executed or forked."""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended, ``None`` while it runs."""
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter | None:
+        """Its standard input."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    async def wait(self) -> int | None:
+        """Wait for its end."""
+
+
+OnStart = Callable[[RunningProcess], Awaitable[None]]
+"""Receives each process as it starts, to send it its input."""
+Launch = Callable[[Sequence[str], Mapping[str, str]], Awaitable[RunningProcess]]
+"""Starts a command with these variables in addition to the advisor's own; raises OSError where it cannot."""
+
+
+async def execute(command: Sequence[str], environment: Mapping[str, str]) -> asyncio.subprocess.Process:
+    """Start a program.
+
+    Raises
+    ------
+    OSError
+        It cannot be started.
+    """
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, **environment},
+    )
 
 
 class SupervisedProcess:
@@ -39,24 +83,29 @@ class SupervisedProcess:
         Pause before it is started again [s].
     on_start
         Receives each process as it starts.
+    launch
+        Starts it.
     """
 
-    def __init__(self, consequence: str, pause_s: float, on_start: OnStart | None = None) -> None:
+    def __init__(
+        self, consequence: str, pause_s: float, on_start: OnStart | None = None, *, launch: Launch = execute
+    ) -> None:
         self._consequence = consequence
         self._pause_s = pause_s
         self._on_start = on_start
-        self._process: asyncio.subprocess.Process | None = None
+        self._launch = launch
+        self._process: RunningProcess | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def process(self) -> asyncio.subprocess.Process | None:
+    def process(self) -> RunningProcess | None:
         """The process, ``None`` while none runs."""
         return self._process if self._process is not None and self._process.returncode is None else None
 
     def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Run a command from now on, with these variables beside the advisor's own, unless one runs already."""
         if self._task is None:
-            self._task = asyncio.create_task(self._supervise(command, {**os.environ, **(environment or {})}))
+            self._task = asyncio.create_task(self._supervise(command, environment or {}))
 
     async def stop(self) -> None:
         """End it."""
@@ -77,13 +126,7 @@ class SupervisedProcess:
 
     async def _run(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Run it until it ends."""
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-            env=environment,
-        )
+        process = await self._launch(command, environment)
         self._process = process
         try:
             if self._on_start is not None:
@@ -108,14 +151,16 @@ class FolderProcess:
         Program; it gets the folder as its last argument and the site configuration as its first frame.
     consequence
         The missing function while it cannot be started, for the log.
+    launch
+        Starts it.
     """
 
-    def __init__(self, name: str, command: Sequence[str], consequence: str) -> None:
+    def __init__(self, name: str, command: Sequence[str], consequence: str, *, launch: Launch = execute) -> None:
         self._name = name
         self._command = command
         self._site: SiteConfig | None = None
         self._folder: ProcessFolder | None = None
-        self._process = SupervisedProcess(consequence, RESTART_PAUSE_S, self._send_setup)
+        self._process = SupervisedProcess(consequence, RESTART_PAUSE_S, self._send_setup, launch=launch)
 
     @property
     def path(self) -> Path:
@@ -144,7 +189,7 @@ class FolderProcess:
         if self._folder is not None:
             await asyncio.to_thread(self._folder.remove)
 
-    async def _send_setup(self, process: asyncio.subprocess.Process) -> None:
+    async def _send_setup(self, process: RunningProcess) -> None:
         """Send the configuration, and make sure that the folder exists."""
         self.path.mkdir(mode=0o700, exist_ok=True)
         if self._site is not None and process.stdin is not None:
@@ -163,14 +208,16 @@ class WatcherSupervisor:
 
     Parameters
     ----------
+    launch
+        Starts it.
     command
         Program that watches; it gets the folder as its last argument and the site configuration as its first frame.
     """
 
-    def __init__(self, site: SiteConfig, *, command: Sequence[str] = WATCHER_COMMAND) -> None:
+    def __init__(self, site: SiteConfig, launch: Launch, *, command: Sequence[str] = WATCHER_COMMAND) -> None:
         self._site = site
         self._head: LiveHead | None = None
-        self._watcher = FolderProcess("live", command, "running jobs are not watched")
+        self._watcher = FolderProcess("live", command, "running jobs are not watched", launch=launch)
 
     def environment(self, site: SiteConfig) -> dict[str, str]:
         """Return the variables for workers of this configuration; the folder is created on first use."""
@@ -197,7 +244,7 @@ class WatcherSupervisor:
     def start(self) -> None:
         """Start the watcher, where this site is watched."""
         if self.environment(self._site) and self._site.advisor.live_folder is None:
-            self._watcher.start(self._site, ONE_THREAD)
+            self._watcher.start(self._site)
 
     async def renew(self, site: SiteConfig) -> None:
         """Watch with a new configuration; the folder stays."""

@@ -378,8 +378,3 @@ def add_live_state(site: SiteConfig, adviser: Adviser, slurm: SlurmClient) -> Ad
         raise ConfigError("running jobs need a fabric to run on", hint="set fabric in opsk.toml, or give --fabric")
     poller = Poller(slurm=slurm, clock=time.monotonic, interval_s=0.0)
     return replace(adviser, live=StateBuilder(site, adviser, slurm).state(poller.round()))
-
-
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.WARNING, format="opsk advisor: %(levelname)s %(message)s")
-    main(Path(sys.argv[1]))

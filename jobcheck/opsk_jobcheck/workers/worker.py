@@ -86,14 +86,3 @@ def _send(stream: BinaryIO, document: dict[str, Any]) -> None:
     """Write one frame."""
     stream.write(frame(json.dumps(document).encode("ascii")))
     stream.flush()
-
-
-if __name__ == "__main__":
-    import scipy.sparse  # noqa: F401 - else the first job that is placed waits for it
-
-    from opsk_jobcheck.workers.site_analyzer import (
-        SiteAnalyzer,  # the advisor, which reads frames here, does not load all that
-    )
-
-    logging.basicConfig(level=logging.WARNING, format="opsk advisor worker: %(levelname)s %(message)s")
-    run(SiteAnalyzer)

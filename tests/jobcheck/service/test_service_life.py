@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from psutil import Process
 
 from opsk_jobcheck.service import service
 from tests.fakes.advisor_process import FAKE_ADVISOR, RunningAdvisor, config_text, eventually, start_advisor
@@ -100,11 +101,11 @@ def test_a_broken_configuration_changes_nothing(own_advisor: RunningAdvisor, bro
 
 
 def test_it_ends_cleanly_and_leaves_nothing(own_advisor: RunningAdvisor) -> None:
-    children = Path(f"/proc/{own_advisor.process.pid}/task/{own_advisor.process.pid}/children").read_text().split()
-    assert len(children) == 2
+    started = processes(own_advisor)
+    assert len(started) == 3
     assert own_advisor.stop() == 0
     assert not own_advisor.socket.exists()
-    eventually(lambda: [pid for pid in children if Path(f"/proc/{pid}").exists()], lambda left: left == [])
+    eventually(lambda: [pid for pid in started if Path(f"/proc/{pid}").exists()], lambda left: left == [])
 
 
 def test_it_ends_at_once_though_it_is_just_reloading(own_advisor: RunningAdvisor) -> None:
@@ -114,24 +115,27 @@ def test_it_ends_at_once_though_it_is_just_reloading(own_advisor: RunningAdvisor
 
 
 def test_killed_it_leaves_no_worker(own_advisor: RunningAdvisor) -> None:
-    workers = children(own_advisor)
+    workers = processes(own_advisor)
     own_advisor.process.kill()
     own_advisor.process.wait()
     eventually(lambda: [pid for pid in workers if Path(f"/proc/{pid}").exists()], lambda left: left == [])
 
 
-def children(advisor: RunningAdvisor) -> set[int]:
-    """Return the processes that an advisor has started: here these are its workers."""
-    path = Path(f"/proc/{advisor.process.pid}/task/{advisor.process.pid}/children")
-    return {int(pid) for pid in path.read_text().split()}
+def processes(advisor: RunningAdvisor) -> set[int]:
+    """Return the processes of an advisor: here these are the fork server and its workers."""
+    return {child.pid for child in Process(advisor.process.pid).children(recursive=True)}
 
 
-def test_workers_that_died_idle_cost_no_answer(own_advisor: RunningAdvisor) -> None:
+@pytest.mark.parametrize("which", ["all", "the fork server", "workers"])
+def test_processes_that_died_idle_cost_no_answer(own_advisor: RunningAdvisor, which: str) -> None:
     """They are replaced before anything is asked of them."""
-    before = children(own_advisor)
-    for pid in before:
+    before = processes(own_advisor)
+    (server,) = (child.pid for child in Process(own_advisor.process.pid).children())
+    killed = {"all": before, "the fork server": {server}, "workers": before - {server}}[which]
+    gone = killed if which == "workers" else before  # without the fork server nobody could end a worker
+    for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    eventually(lambda: children(own_advisor), lambda now: len(now) == len(before) and not now & before)
+    eventually(lambda: processes(own_advisor), lambda now: len(now) == len(before) and not now & gone)
     with own_advisor.client() as client:
         answer = client.ask(kind="advise", script=script(), options_json=GPUS)
     assert answer["status"] == "advice"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from opsk.config import AdvisorConfig, SiteConfig
-from opsk_jobcheck.workers.supervision import FOLDER_VARIABLE, WatcherSupervisor, is_watched
+from opsk_jobcheck.workers.forked_processes import ForkServer
+from opsk_jobcheck.workers.supervision import FOLDER_VARIABLE, WatcherSupervisor, execute, is_watched
 
 WATCHED = SiteConfig(fabric=(Path("/nowhere/fabric.ib"),))
 PROGRAM = "import os, sys, pathlib; pathlib.Path(sys.argv[1], 'seen').write_text('x'); sys.stdin.read()"
@@ -27,20 +28,20 @@ def test_without_a_fabric_or_an_interval_nothing_is_watched(runtime: Path) -> No
     unwatched = WATCHED.model_copy(update={"advisor": AdvisorConfig(live_interval_s=0)})
     assert not is_watched(SiteConfig())
     assert not is_watched(unwatched)
-    watching = WatcherSupervisor(unwatched)
+    watching = WatcherSupervisor(unwatched, execute)
     assert watching.environment(unwatched) == {}
     assert (watching.generation(), list(runtime.iterdir())) == ("", [])
 
 
 def test_the_folder_is_the_advisors_alone(runtime: Path) -> None:
-    folder = Path(WatcherSupervisor(WATCHED).environment(WATCHED)[FOLDER_VARIABLE])
+    folder = Path(WatcherSupervisor(WATCHED, execute).environment(WATCHED)[FOLDER_VARIABLE])
     assert folder.parent == runtime
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_the_watcher_runs_as_long_as_the_advisor() -> None:
     async def life() -> tuple[Path, int]:
-        watching = WatcherSupervisor(WATCHED, command=(sys.executable, "-c", PROGRAM))
+        watching = WatcherSupervisor(WATCHED, execute, command=(sys.executable, "-c", PROGRAM))
         folder = Path(watching.environment(WATCHED)[FOLDER_VARIABLE])
         watching.start()
         async with asyncio.timeout(20):
@@ -59,14 +60,14 @@ def test_the_watcher_runs_as_long_as_the_advisor() -> None:
 
 def test_the_real_watcher_ends_with_its_input_and_takes_the_folder_along(runtime: Path) -> None:
     async def life() -> Path:
-        folder = Path(WatcherSupervisor(WATCHED).environment(WATCHED)[FOLDER_VARIABLE])
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "opsk_jobcheck.workers.watcher", str(folder), stdin=asyncio.subprocess.PIPE
-        )
+        folder = Path(WatcherSupervisor(WATCHED, execute).environment(WATCHED)[FOLDER_VARIABLE])
+        forks = ForkServer()
+        process = await forks.start(("watcher", str(folder)), {})
         assert process.stdin is not None
         process.stdin.close()
         async with asyncio.timeout(30):
             await process.wait()
+        await forks.close()
         return folder
 
     folder = asyncio.run(life())

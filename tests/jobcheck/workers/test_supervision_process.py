@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk_jobcheck.workers.supervision import SupervisedProcess
+from opsk_jobcheck.workers.supervision import RunningProcess, SupervisedProcess
 
 WAITS = (sys.executable, "-c", "import sys; sys.stdin.read()")
 ENDS = (sys.executable, "-c", "import os, sys; open(sys.argv[1], 'a').write(os.environ['SAID'] + '\\n')")
@@ -28,7 +28,7 @@ async def until(is_so: object) -> None:
 def test_one_process_runs_until_it_is_stopped() -> None:
     begun: list[int] = []
 
-    async def told(process: asyncio.subprocess.Process) -> None:
+    async def told(process: RunningProcess) -> None:
         begun.append(process.pid)
 
     async def scene() -> None:
@@ -76,7 +76,7 @@ def test_one_that_dies_before_it_is_handed_anything_is_started_again(loop: str) 
     """On a busy machine seconds lie between the start of a process and what it is given first."""
     begun: list[int] = []
 
-    async def hand_over(process: asyncio.subprocess.Process) -> None:
+    async def hand_over(process: RunningProcess) -> None:
         begun.append(process.pid)
         if len(begun) < 3:
             process.kill()

@@ -25,16 +25,20 @@ THOUGHT = AnalysisRequest(text="FAKE sleep 0.3\n", file="", request=SlurmRequest
     ids=["while it thinks", "with an answer that nobody read", "at once"],
 )
 def test_a_worker_whose_advisor_was_killed_ends_without_a_word(orders: str, after_s: float) -> None:
+    requests, read = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with read:
+        forks = subprocess.Popen((sys.executable, "-m", "tests.fakes.analyzer"), stdin=read, stderr=subprocess.PIPE)
     ours, theirs = socket.socketpair()
-    with theirs:
-        worker = subprocess.Popen(
-            (sys.executable, "-m", "tests.fakes.analyzer"), stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
-        )
-    with ours:
+    with requests, theirs:
+        worker = {"program": "worker", "arguments": [], "environment": {}}
+        socket.send_fds(requests, [json.dumps(worker).encode()], [theirs.fileno()] * 2)
+        assert "started" in json.loads(requests.recv(1000))
+        theirs.close()
         ours.sendall(frame(SiteConfig().model_dump_json().encode()))
         assert ours.recv(1000)
         ours.sendall(frame(json.dumps(replace(THOUGHT, text=orders).packed()).encode()))
         time.sleep(after_s)
-    _, said = worker.communicate(timeout=30)
+        ours.close()
+    _, said = forks.communicate(timeout=30)
     assert said == b""
-    assert worker.returncode == 0
+    assert forks.returncode == 0
