@@ -40,6 +40,15 @@ _LOGGED = re.compile(r"(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,80
 """vLLM's logger writes this before every line of a traceback."""
 _RAISED_KIND = re.compile(r"(?!Error:)[\w.]*(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)")
 _FRAME_LINES = 8
+_TOP = (", in <module>", ", in _run_module_as_main")
+"""The first frame of an exception that nothing in the program caught, and of one that its outermost file did catch."""
+_WAITS_FOR_RAY = "/ray/_private/"
+"""The driver ended here; the rest of Ray's processes print on."""
+_UNBUFFERED = re.compile(
+    rb"\d%\||\d ?it/s\b|\ds/it\b|^\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|^[IWE]\d{4} \d\d:\d\d:", re.MULTILINE
+)
+"""Progress bars and loggers write at once: what they write below an exception was written after it."""
+_BELOW_BYTES = 4096
 _LAST_BYTES = 1024
 """Behind an exception that ended a program there is little more: what launchers say."""
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|<frozen |/torch/_|/conda/")
@@ -78,7 +87,7 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
             frames.take(text)
             continue
         match = _RAISED.match(text)
-        if match is None or not _is_class(match["type"]):
+        if match is None or not _is_class(match["type"]) or (frames.are_none and not _KIND.match(text)):
             is_flat = True  # cut off, or another rank without a label writes in between: only what is surely one counts
             continue
         after = data[position : position + _AFTER_BYTES].decode("utf-8", "replace")
@@ -91,6 +100,10 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
         fields |= frames.fields()
         if any(each in _find_line_before(data, line) for each in _IGNORED) or _HANDLED.search(after):
             fields["handled"] = "yes"
+        if frames.reach_top and (
+            frames.wait_for_ray or not _UNBUFFERED.search(data, position, position + _BELOW_BYTES)
+        ):
+            fields["uncaught"] = "yes"
         chained = next((how for words, how in _CHAINS.items() if words in after), "")
         return fields | ({"chained": chained} if chained else {}), text[:400], begin
     return None
@@ -148,11 +161,24 @@ def _find_line_before(data: bytes, line: LogLine) -> str:
 
 
 class _Frames:
-    """The frames of one traceback, as they are read: the last one, and the last that is no library's."""
+    """The frames of one traceback, as they are read: the last one, and the last that is no library's.
+
+    Attributes
+    ----------
+    reach_top
+        The first one is of the outermost file of the program.
+    wait_for_ray
+        The program waited for Ray.
+    """
 
     def __init__(self) -> None:
         self._last = self._own = ""
-        self._is_raised = False
+        self._is_raised = self.reach_top = self.wait_for_ray = False
+
+    @property
+    def are_none(self) -> bool:
+        """Return whether no frame was read."""
+        return not self._last
 
     def take(self, text: str) -> None:
         """Read a line of a traceback."""
@@ -162,6 +188,9 @@ class _Frames:
             if stripped.strip("^~ "):
                 self._is_raised = stripped.startswith("raise ")
             return
+        if not self._last:
+            self.reach_top = text.rstrip().endswith(_TOP)
+        self.wait_for_ray = self.wait_for_ray or _WAITS_FOR_RAY in text
         self._last, self._is_raised = f"{match['file']}:{match['line']}", False
         if _LIBRARY.search(text) is None:
             self._own = self._last

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from opsk.postmortem.reasoning.candidate import ENDS_JOB, PROCESS_ENDS, is_labelled
 from opsk.postmortem.values import Evidence, FailureClass, Finding, Origin, RankProgress, Role
+from opsk.units import KIB
 
 _EXCEPTION = "python.exception"
+GOES_ON_BYTES = 16 * KIB
+"""More than a program that ends still writes: Python's own buffer of what is printed holds 8 KiB."""
 _CHAIN_BYTES = 65536
 _NEAR_BYTES = 8192
 _AFTER_S = 300.0
@@ -71,12 +74,15 @@ class LastSteps:
     def follow_in_log(self, finding: Finding) -> bool | None:
         """Return whether steps follow a finding in its own log; ``None`` where the log has none.
 
-        One step that another rank reports does not count: it was under way.
+        One step that another rank reports does not count: it was under way. Nor do steps that Python wrote from its
+        buffer when the program ended by an exception that nothing caught.
         """
         last = self.by_source.get(finding.source)
         if last is None or last.last_progress_order is None:
             return None
         order = max(finding.order, finding.last_order)
+        if finding.fields.get("uncaught") and last.bytes - order < GOES_ON_BYTES:
+            return False
         is_other = finding.place.rank is not None and finding.place.rank != last.rank
         if is_other and last.previous_progress_order is not None:
             return order < last.previous_progress_order

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opsk.postmortem.reasoning.places import TASK_ENDED, RankPlacement, complete_place, names_several
-from opsk.postmortem.values import Finding, Place
+from opsk.postmortem.values import Finding, Place, Role
 
 REPORTS_OF_ENDS = frozenset(
     ("launcher.root_rank", "launcher.first_failure", "launcher.child_signal", "launcher.rank_ended", "mpi.abort",
@@ -18,6 +18,8 @@ REPORTS_OF_ENDS = frozenset(
      "launcher.command_ended")
 )  # fmt: skip
 """They confirm causes, and show that something failed where no cause is known."""
+ENDS_OF_COMMANDS = ("shell.child_ended", "process.killed")
+"""A shell reports them of one line of its script, and goes on with the next."""
 _NAMED = (TASK_ENDED, "launcher.root_rank", "launcher.rank_ended", "mpi.abort", "mpi.first_exit")
 _RAY = "ray.worker_lost"
 _UNPLACED_ENDS = (
@@ -49,7 +51,11 @@ def find_first_end(findings: Sequence[Finding], placement: RankPlacement) -> tup
             return finding, place
         if finding.signature == TASK_ENDED and place.node_rank is None:
             return None
-    unplaced = [each for each in findings if each.signature in _UNPLACED_ENDS and classify_end(each)]
+    unplaced = [
+        each
+        for each in findings
+        if each.signature in _UNPLACED_ENDS and each.role is not Role.ADVICE and classify_end(each)
+    ]
     first = min(unplaced, key=lambda each: (each.earliest_s or each.time_s or 0.0, each.order), default=None)
     return (first, complete_place(first.place, placement)) if first is not None else None
 

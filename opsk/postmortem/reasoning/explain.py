@@ -199,6 +199,8 @@ def _is_bad_exit(finding: Finding) -> bool:
     """Return whether a launcher reports that a process ended with another status than 0."""
     if finding.signature not in REPORTS_OF_ENDS or finding.signature == "process.killed":
         return False
+    if finding.role is Role.ADVICE:
+        return False  # of a command that a script went on after
     status = finding.fields.get("exit") or finding.fields.get("signal", "")
     return bool(status.strip("0")) or bool(finding.fields.get("end"))
 
@@ -213,6 +215,7 @@ def _find_state(evidence: Evidence, findings: Sequence[Finding]) -> str:
     indications = (
         finding
         for finding in findings
+        if finding.role is not Role.ADVICE
         if finding.role in (Role.ROOT, Role.CASCADE) or finding.signature in REPORTS_OF_ENDS or _is_cut_off(finding)
         if not steps.follow_in_log(finding)
     )

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from opsk.postmortem.logs.matching import TRIED_AGAIN
 from opsk.postmortem.reasoning.candidate import PROCESS_ENDS
 from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequences
+from opsk.postmortem.reasoning.levels import find_level
 from opsk.postmortem.reasoning.survival import demote_survived, drop_earlier_jobs, was_in_vain
 from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
 
@@ -171,16 +172,6 @@ def _is_of_operator(finding: Finding) -> bool:
     is_native = fields.get("type") == "RuntimeError" and bool(fields.get("at")) and not fields.get("raised")
     is_compiled = fields.get("file", "").endswith(_CYTHON) and fields.get("type") != "OSError"
     return (is_native or is_compiled) and not _OF_HARDWARE.search(fields.get("message", ""))
-
-
-_LEVEL = re.compile(r"^.{0,120}?(?<![\w./-])(?<![A-Za-z] )(?<!UCX  )(?P<level>DEBUG|WARN(?:ING)?)(?![\w/-])")
-"""Levels of Python's logging, as most formats show them; NCCL and UCX write WARN before what ends them."""
-
-
-def find_level(finding: Finding) -> str:
-    """Return ``DEBUG`` or ``WARNING`` where a program's logger wrote a line at that level, else nothing."""
-    match = _LEVEL.match(finding.text) if finding.origin is Origin.JOB_LOG else None
-    return "" if match is None else "DEBUG" if match["level"] == "DEBUG" else "WARNING"
 
 
 BEFORE_S, AFTER_S = 120.0, 600.0

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from opsk.postmortem.reasoning.candidate import ENDS_JOB, Candidate
 from opsk.postmortem.reasoning.consequences import LastSteps
-from opsk.postmortem.reasoning.filtering import find_level, is_of_settings
+from opsk.postmortem.reasoning.filtering import is_of_settings
 from opsk.postmortem.reasoning.gpu_faults import order_faults
+from opsk.postmortem.reasoning.levels import find_level
 from opsk.postmortem.reasoning.places import RankPlacement, describe_place
 from opsk.postmortem.values import Cause, Divergence, Evidence, FailureClass, Finding, Origin, Role
 

@@ -7,15 +7,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from opsk.postmortem.reasoning.candidate import is_labelled
-from opsk.postmortem.reasoning.ends import REPORTS_OF_ENDS
+from opsk.postmortem.reasoning.consequences import GOES_ON_BYTES
+from opsk.postmortem.reasoning.ends import ENDS_OF_COMMANDS, REPORTS_OF_ENDS
+from opsk.postmortem.reasoning.levels import find_level
 from opsk.postmortem.reasoning.places import rank_identity
 from opsk.postmortem.values import FailureClass, Finding, Origin, RankProgress, Role
 from opsk.units import KIB
 
-_GOES_ON_BYTES = 16 * KIB
-"""More than a program that ends still writes: Python's own buffer of what is printed holds 8 KiB."""
 _NEXT_JOB_BYTES = 64 * KIB
 """More than the ranks of a job still write while Slurm ends it, unless they say why they end."""
+_WARNED_GOES_ON_BYTES = KIB
+"""A program that warned goes on: this much below its warning is no more its last words."""
+_GOES_ON_S = 120.0
+"""Lines with times go on for longer than a program takes to end after it has failed [s]."""
+_GOES_ON_TIMED_BYTES = 4 * KIB
+"""So much is to be there as well: the next run may have begun, and nobody knows yet how it ends."""
+_MEETS = frozenset(
+    ("rendezvous.address_in_use", "rendezvous.connection_refused", "rendezvous.name_unknown", "nccl.bootstrap_failed",
+     "rendezvous.unique_id", "nccl.ranks_doubled", "gloo.full_mesh")
+)  # fmt: skip
+"""At the start: ranks that train have met, or those of another run have that writes the same log."""
 _NEXT_TRIAL, _RUN_BEGINS, _LSF_REPORT = "sweep.next_trial", "run.begins", "batch.report"
 _MANY = 100
 """So often nothing was gained by trying again."""
@@ -60,7 +71,8 @@ def drop_earlier_jobs(findings: Sequence[Finding], ranks: Sequence[RankProgress]
 def _is_followed_by_job(end: Finding, findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> bool:
     """Return whether the end of a job is followed by another job in the same log, and not by its own last output."""
     rest_bytes = _find_size(end.source, ranks) - end.order
-    if rest_bytes > _GOES_ON_BYTES and _find_last_step(end.source, ranks) > end.order:
+    begins = _find_last(each for each in findings if each.signature == _RUN_BEGINS).get(end.source, -1) > end.order
+    if (begins or rest_bytes > GOES_ON_BYTES) and _find_last_step(end.source, ranks) > end.order:
         return True
     fails = any(each.source == end.source and each.order > end.order and _shows_failure(each) for each in findings)
     return rest_bytes > _NEXT_JOB_BYTES and not fails
@@ -73,7 +85,8 @@ def demote_survived(
 
     A log goes on for long and nothing else in it fails, or much later something fails that is no consequence. In a
     search for settings the next trial is enough, and so is the beginning of another run after which nothing fails.
-    Where several ranks write one log, the others go on for a while after one has failed.
+    A program that only warned went on if a little more is there, and ranks that train have met. Where several ranks
+    write one log, the others go on for a while after one has failed.
 
     Parameters
     ----------
@@ -86,22 +99,48 @@ def demote_survived(
     late = _find_last(each for each in findings if each.role is Role.ROOT and not is_labelled(each))
     of_several = _find_logs_of_several(ranks)
 
+    def goes_on(finding: Finding, timed_bytes: int = _GOES_ON_TIMED_BYTES) -> bool:
+        source, last_order = finding.source, last.get(finding.source, -1)
+        rest_bytes = _find_size(source, ranks) - last_order
+        if has_failed or source in of_several or rest_bytes <= timed_bytes:
+            return False
+        return rest_bytes > GOES_ON_BYTES or _goes_on_for_s(finding, last_order, ranks) > _GOES_ON_S
+
     def is_survived(finding: Finding) -> bool:
         source, order = finding.source, max(finding.order, finding.last_order)
         if finding.role is not Role.ROOT or finding.origin is not Origin.JOB_LOG:
             return False
         is_of_one = source not in of_several
+        if not has_failed and find_level(finding) == "WARNING":
+            return _find_size(source, ranks) - order > _WARNED_GOES_ON_BYTES
+        if finding.signature in _MEETS and not has_failed and is_of_one and not is_labelled(finding):
+            return order < _find_step_before_last(source, ranks) or goes_on(finding, timed_bytes=0)
         if finding.failure in _OF_A_RUN and last[source] < runs.get(source, -1) and is_of_one:
             return True
         if finding.failure not in _SURVIVABLE:
             return False
         if order < trials.get(source, -1):
             return True
-        goes_on = not has_failed and _find_size(source, ranks) - last[source] > _GOES_ON_BYTES
         is_followed = not is_labelled(finding) and late.get(source, -1) - order > _NEXT_JOB_BYTES
-        return (goes_on or is_followed) and is_of_one
+        return goes_on(finding) or (is_followed and is_of_one)
 
-    return tuple(replace(each, role=Role.CONFIRMATION) if is_survived(each) else each for each in findings)
+    def judge(finding: Finding) -> Finding:
+        if finding.signature in ENDS_OF_COMMANDS and finding.role is not Role.ADVICE and goes_on(finding):
+            return replace(finding, role=Role.ADVICE, failure=None)
+        return replace(finding, role=Role.CONFIRMATION) if is_survived(finding) else finding
+
+    return tuple(judge(each) for each in findings)
+
+
+def _goes_on_for_s(finding: Finding, last_order: int, ranks: Sequence[RankProgress]) -> float:
+    """Return for how long a log goes on after its last failure, by the times of its lines [s]; 0 where unknown."""
+    since_s = finding.time_s if finding.time_s is not None else finding.latest_s
+    until_s = max(
+        (each.last_line_s for each in ranks if each.source == finding.source and each.last_line_s), default=0.0
+    )
+    if since_s is None or max(finding.order, finding.last_order) < last_order:
+        return 0.0
+    return until_s - max(since_s, finding.last_time_s or since_s)
 
 
 def _find_logs_of_several(ranks: Sequence[RankProgress]) -> frozenset[str]:
@@ -113,7 +152,7 @@ def _find_logs_of_several(ranks: Sequence[RankProgress]) -> frozenset[str]:
 def was_in_vain(finding: Finding, ranks: Sequence[RankProgress]) -> bool:
     """Return whether a program tried the same on storage again until its log ends: a full disk stays full."""
     rest_bytes = _find_size(finding.source, ranks) - finding.last_order
-    return finding.failure is FailureClass.STORAGE and finding.count >= _MANY and rest_bytes < _GOES_ON_BYTES
+    return finding.failure is FailureClass.STORAGE and finding.count >= _MANY and rest_bytes < GOES_ON_BYTES
 
 
 def _find_last(findings: Iterable[Finding]) -> Mapping[str, int]:
@@ -132,6 +171,12 @@ def _shows_failure(finding: Finding) -> bool:
 def _find_size(source: str, ranks: Sequence[RankProgress]) -> int:
     """Return the size of a log [B]; 0 where it is not known."""
     return max((each.bytes for each in ranks if each.source == source), default=0)
+
+
+def _find_step_before_last(source: str, ranks: Sequence[RankProgress]) -> int:
+    """Return where a log reports the step before its last one; -1 where it reports none."""
+    orders = (each.previous_progress_order for each in ranks if each.source == source)
+    return max((order for order in orders if order is not None), default=-1)
 
 
 def _find_last_step(source: str, ranks: Sequence[RankProgress]) -> int:

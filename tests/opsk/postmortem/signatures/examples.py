@@ -18,6 +18,11 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "[after training is done] datetime: 2026-01-05 10:00:00",
         "[before training] datetime: 2026-01-05",
     ),
+    "end.said": ("Training complete! Best accuracy: 0.91", "until training is complete"),
+    "lightning.interrupted": (
+        "call.py:54: UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown...",
+        'rank_zero_warn("Detected KeyboardInterrupt, attempting graceful shutdown...")',
+    ),
     "torch.destroy_not_called": (
         "[rank0]:[W105 10:00:00.1 ProcessGroupNCCL.cpp:1250] Warning: WARNING: process group has NOT been destroyed before we destruct ProcessGroupNCCL.",
         "process group has been destroyed",

@@ -1,0 +1,16 @@
+"""Reads the level at which a program's logger wrote a line."""
+
+from __future__ import annotations
+
+import re
+
+from opsk.postmortem.values import Finding, Origin
+
+_LEVEL = re.compile(r"^.{0,120}?(?<![\w./-])(?<![A-Za-z] )(?<!UCX  )(?P<level>DEBUG|WARN(?:ING)?)(?![\w/-])")
+"""Levels of Python's logging, as most formats show them; NCCL and UCX write WARN before what ends them."""
+
+
+def find_level(finding: Finding) -> str:
+    """Return ``DEBUG`` or ``WARNING`` where a program's logger wrote a line at that level, else nothing."""
+    match = _LEVEL.match(finding.text) if finding.origin is Origin.JOB_LOG else None
+    return "" if match is None else "DEBUG" if match["level"] == "DEBUG" else "WARNING"
