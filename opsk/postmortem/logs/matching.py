@@ -26,7 +26,7 @@ _KEY_FIELDS = (
 """Fields by which two findings differ; others (times, sizes) may vary between equal ones."""
 TRIED_AGAIN = re.compile(
     r"\b(?:(?<!exceeded error )re-?try(?:ing)?\b(?! (?:count )?(?:exceeded|between))|retry loop"
-    r"|(?<!and )(?<!then )try(?:ing)? again"
+    r"|(?<!and )(?<!then )try(?:ing)? again|\brestarting\b"
     r"|attempt \d+ (?:of|/)|\(\d+ of \d+\)"
     r"|falling back|continuing (?:on|with)|will be ignored|ignoring|Exception ignored)|^\W{0,3}skip(?:ped|ping)?\b",
     re.IGNORECASE,

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 from tests.fakes.hard_logs.messages import MESSAGES, WARNINGS
+from tests.fakes.hard_logs.surviving import RESTARTS, SCENES
 
 CLASSES = (*MESSAGES, "collective_hang")
 _STARTS = frozenset(("config", "rendezvous"))
@@ -28,6 +29,13 @@ _CASCADES = (
     ("RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.5]:41234",),
     ("[W105 11:00:01.1 TCPStore.cpp:138] [c10d] recvValue failed on SocketImpl(fd=67): failed to recv, got 0 bytes",),
     (),
+)  # fmt: skip
+_FORMS = (
+    "[2026-01-05 10:{m:02d}:{s:02d}] iteration {i:8d}/  500000 | consumed samples: {i}00 | elapsed time per iteration (ms): 1230.1 | lm loss: 2.31E+00 | grad norm: 1.2 |",
+    "{{'loss': 2.31, 'grad_norm': 1.2, 'learning_rate': 2e-05, 'epoch': 0.{i}}}",
+    "2026-01-05 10:{m:02d}:{s:02d},123 - INFO - step: {i} loss: 2.31 memory: 41.2GiB(52%) tps: 3,120",
+    "iter {i}: loss 2.3100, time 1230.12ms, mfu 41.20%",
+    "step {i} | loss: 2.3100 | 1.23 s/step",
 )  # fmt: skip
 _GOOD_ENDS = (
     ("[after training is done] datetime: 2026-01-05 12:00:00",),
@@ -78,6 +86,26 @@ def lay_good_run(seed: int, folder: Path) -> HardLog:
     return HardLog(paths=job.write(folder), failure="", rank=None)
 
 
+def lay_survivor(seed: int, folder: Path) -> HardLog:
+    """Write the logs of a job that ended well, or goes on, after things went wrong that it survived."""
+    rng = Random(seed)
+    job, form = _Job(rng, ""), rng.choice(_FORMS)
+    if seed % 8 == 0:
+        job.style = "plain"
+        job.train(rng.randint(5, 40), form=form)
+        job.say(0, rng.choice(RESTARTS))
+    for _ in range(rng.randint(1, 3)):
+        job.train(rng.randint(3, 40), form=form)
+        who = (
+            0 if job.style == "files" else rng.randrange(job.world)
+        )  # nothing in the file of another says that it goes on
+        job.say(who, rng.choice(SCENES))
+    job.train(rng.randint(10, 60), form=form)
+    for line in rng.choice(_GOOD_ENDS):
+        job.say(0, line)
+    return HardLog(paths=job.write(folder), failure="", rank=None)
+
+
 class _Job:
     """The ranks of a job, and what they print."""
 
@@ -109,15 +137,9 @@ class _Job:
         for message in self.rng.sample(WARNINGS, count):
             self.say(self.rng.randrange(self.world), message)
 
-    def train(self, steps: int, *, is_short: bool = False) -> None:
-        """Print progress, in the form of one framework."""
-        form = self.rng.choice((
-            "[2026-01-05 10:{m:02d}:{s:02d}] iteration {i:8d}/  500000 | consumed samples: {i}00 | elapsed time per iteration (ms): 1230.1 | lm loss: 2.31E+00 | grad norm: 1.2 |",
-            "{{'loss': 2.31, 'grad_norm': 1.2, 'learning_rate': 2e-05, 'epoch': 0.{i}}}",
-            "2026-01-05 10:{m:02d}:{s:02d},123 - INFO - step: {i} loss: 2.31 memory: 41.2GiB(52%) tps: 3,120",
-            "iter {i}: loss 2.3100, time 1230.12ms, mfu 41.20%",
-            "step {i} | loss: 2.3100 | 1.23 s/step",
-        ))  # fmt: skip
+    def train(self, steps: int, *, is_short: bool = False, form: str = "") -> None:
+        """Print progress, in the form of one framework: any where none is given."""
+        form = form or self.rng.choice(_FORMS)
         for step in range(0 if is_short else steps):
             at = self.clock_s + step + self.skews_s[0]
             text = form.replace("{{", "{").replace("}}", "}") if "{{" in form else form
