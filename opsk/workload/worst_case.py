@@ -25,6 +25,8 @@ MICRO_BATCH = f"{PREFIX}micro_batch"
 """The option that states how many samples a GPU works on at most."""
 TRAINED = f"{PREFIX}trained"
 """The option that states that no other model is in memory, whatever part is trained (``true``)."""
+ADAPTER_RANK, ADAPTER_TARGETS = f"{PREFIX}adapters.rank", f"{PREFIX}adapters.targets"
+"""The options that state the rank of the adapters that alone are trained, and the layers that have them at most."""
 _TRAINABLE = "trainable"
 _LOWERING = (
     *("plan.tp", "plan.pp", "plan.cp", "plan.vpp", "plan.dp", "plan.global_batch", "plan.sharding", "plan.recompute"),
@@ -55,6 +57,7 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
     assumed: list[Assumption] = []
     if not _limit_trained(options, assumed):
         return None
+    workload = _limit_gpus(workload, assumed)
     _limit_optimizer(options, assumed)
     unknown = {entry.field for entry in workload.unknown}
     model = _limit_model(workload, unknown, assumed)
@@ -93,9 +96,27 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
     return WorstCase(completions=completions, assumed=tuple(assumed))
 
 
+def _limit_gpus(workload: Workload, assumed: list[Assumption]) -> Workload:
+    """Return the workload on two GPUs, each with all states, where the number of its GPUs is not known."""
+    plan = workload.plan
+    if plan.gpus is not None or (plan.nodes is not None and plan.gpus_per_node is not None):
+        return workload
+    why = "on any number of GPUs no one of them has more than all states"
+    assumed.append(Assumption(field="plan.gpus", value=2, why=why))
+    plan = replace(plan, nodes=1, gpus_per_node=2, gpus=2, dp=None, sharding=Sharding.NONE)
+    return replace(workload, plan=plan)
+
+
 def _limit_trained(options: dict[str, str], assumed: list[Assumption]) -> bool:
     """Train the whole model where the trained part is not known; return whether that is the largest case."""
     if not options.get(_TRAINABLE, "").startswith("unknown: "):
+        return True
+    if ADAPTER_RANK in options:
+        rank, targets = options[ADAPTER_RANK], options[ADAPTER_TARGETS]
+        del options[_TRAINABLE]
+        options |= {"adapters": "lora", "adapters.rank": rank, "adapters.targets": targets, "adapters.dropout": "true"}
+        why = "the base is no larger than it is unquantized"
+        assumed.append(Assumption(field=_TRAINABLE, value=f"LoRA rank {rank}", why=why))
         return True
     if options.get(TRAINED) != "true":
         return False

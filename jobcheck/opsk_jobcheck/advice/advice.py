@@ -45,6 +45,21 @@ MAX_CHANGE_CHARS = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """The largest ``value`` of a ``field`` that a script leaves open with which its job fits for sure.
+
+    ``memory_bytes`` is what it then takes at most. ``seq`` is ``None`` for a model that fixes its length.
+    """
+
+    field: str
+    value: int
+    seq: int | None
+    micro_batch: int
+    memory_bytes: float
+    assumed: tuple[Assumption, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """The answer to one submission.
 
@@ -57,7 +72,8 @@ class Advice:
     is not shown. ``serving`` is the answer on an engine of a job that only generates. ``site_errors`` is how far off
     earlier predictions of the same kind of job were at this site. ``runs`` is which of several trainings of the script
     the advice is on, the one that decides. ``is_limit`` tells that ``prediction`` is that of the largest case of what
-    the script leaves open: its memory is the limit, and its time is not shown.
+    the script leaves open: its memory is the limit, and its time is not shown. ``room`` is up to which batch or length
+    a job without a verdict fits.
     """
 
     verdict: Verdict
@@ -84,6 +100,7 @@ class Advice:
     site_errors: SiteErrors | None = None
     runs: ScriptRuns | None = None
     is_limit: bool = False
+    room: Room | None = None
 
 
 def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:

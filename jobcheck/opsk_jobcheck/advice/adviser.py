@@ -47,6 +47,7 @@ from opsk_jobcheck.advice.problems import (
 )
 from opsk_jobcheck.advice.recipe_cache import RecipeCache, RecipeKey, build_recipe
 from opsk_jobcheck.advice.roles import advise_roles
+from opsk_jobcheck.advice.room import find_room
 from opsk_jobcheck.advice.script_runs import RunVerdict, ScriptRuns, choose_decisive_run
 from opsk_jobcheck.advice.search import SearchResult, Waste, WasteKind, search_improvements
 from opsk_jobcheck.advice.serving import advise_serving
@@ -188,6 +189,7 @@ class Adviser:
                 why_unknown=reasons or ("the workload is incomplete",),
                 requested=self._find_decisive_values(bare),
                 waste=waste,
+                room=find_room(bare, self.efficiency) if self.search else None,
             )
         try:
             return self._predict(bare, constraints)

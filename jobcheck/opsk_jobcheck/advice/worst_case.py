@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import predict_one
+from opsk.costmodel.table import PredictionTable
 from opsk.costmodel.uncertainty.verdict import compute_verdict
 from opsk.errors import OpskError
 from opsk.hardware.catalog import gpu, resolve_gpu
 from opsk.workload.advice_record import Verdict
+from opsk.workload.completion import Assumption, Completion
+from opsk.workload.workload import Workload
 from opsk.workload.worst_case import find_worst_case
 from opsk_jobcheck.advice.advice import Advice
 
@@ -18,11 +21,35 @@ MAX_SHARE = 0.9
 """Share of a GPU's memory up to which the largest case fits."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """The prediction of the largest case of a workload, and the assumptions that it stands on."""
+
+    completion: Completion
+    prediction: PredictionTable
+    assumed: tuple[Assumption, ...]
+
+
 def advise_worst_case(bare: Advice, efficiency: Efficiency) -> Advice | None:
     """Return the advice that a job fits, by its largest case; ``None`` where that is not known, or does not fit."""
+    limit = predict_limit(bare.workload, bare, efficiency)
+    if limit is None or not fits_for_sure(limit.prediction, bare):
+        return None
+    return replace(
+        bare,
+        verdict=Verdict.FITS,
+        completion=limit.completion,
+        prediction=limit.prediction,
+        assumed=(*limit.assumed, *limit.completion.assumed),
+        is_limit=True,
+    )
+
+
+def predict_limit(workload: Workload, bare: Advice, efficiency: Efficiency) -> Limit | None:
+    """Return the prediction of the largest case of a workload; ``None`` where that is not known."""
     if bare.cluster is None or not bare.is_gpu_known:
         return None
-    case = find_worst_case(bare.workload)
+    case = find_worst_case(workload)
     if case is None:
         return None
     try:
@@ -36,19 +63,15 @@ def advise_worst_case(bare: Advice, efficiency: Efficiency) -> Advice | None:
     if not rows:
         return None
     completion, prediction = max(rows, key=lambda row: float(row[1].memory.total_bytes.high))
+    return Limit(completion=completion, prediction=prediction, assumed=case.assumed)
+
+
+def fits_for_sure(prediction: PredictionTable, bare: Advice) -> bool:
+    """Return whether the largest case leaves some of the memory of every GPU that the job may get."""
     memory = prediction.memory
     is_safe = compute_verdict(float(memory.fit_probability)) is Verdict.FITS
     capacity_bytes = min(float(memory.capacity_bytes), _find_smallest_bytes(bare))
-    if not is_safe or float(memory.total_bytes.high) > MAX_SHARE * capacity_bytes:
-        return None
-    return replace(
-        bare,
-        verdict=Verdict.FITS,
-        completion=completion,
-        prediction=prediction,
-        assumed=(*case.assumed, *completion.assumed),
-        is_limit=True,
-    )
+    return is_safe and float(memory.total_bytes.high) <= MAX_SHARE * capacity_bytes
 
 
 def _find_smallest_bytes(bare: Advice) -> float:

@@ -53,9 +53,8 @@ def test_one_or_two_missing_values_are_asked_for_with_an_example(script: str, st
         megatron_script(f"{TP8} --micro-batch-size 1").replace(SHAPE, "$SHAPE"),
         megatron_script("--micro-batch-size $1 --global-batch-size $2 --tensor-model-parallel-size $3"),
         megatron_script(f"{TP8} --micro-batch-size $1 --global-batch-size 64 --freeze-LM"),
-        TRAINER.format(model="HuggingFaceTB/SmolLM2-135M", length="$1", batch=1),
     ],
-    ids=["nothing known", "shape missing", "three missing", "no verdict in any case", "small model"],
+    ids=["nothing known", "shape missing", "three missing", "no verdict in any case"],
 )
 def test_nothing_is_printed_where_no_line_of_the_user_would_give_a_verdict_that_matters(script: str) -> None:
     advice = ADVISER.advise(read_script(script, file="job.sh"))
@@ -77,6 +76,13 @@ def test_a_program_that_no_reader_knows_is_not_asked_for_its_shape() -> None:
     assert "model.heads" in completion.missing
     assert find_missing_values(workload, completion) == ()
     assert find_missing_values(replace(workload, framework="megatron-lm"), completion) != ()
+
+
+def test_a_small_model_that_fits_at_any_length_is_asked_for_nothing() -> None:
+    script = TRAINER.format(model="HuggingFaceTB/SmolLM2-135M", length="$1", batch=1)
+    told = lines(ADVISER.advise(read_script(script, file="job.sh")))
+    assert any("fits up to seq" in line for line in told)
+    assert not any("#OPSK" in line or "cannot tell" in line for line in told)
 
 
 def test_no_form_of_advice_asks_for_a_list_of_values() -> None:

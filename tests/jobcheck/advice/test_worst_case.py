@@ -102,3 +102,69 @@ def test_a_gpu_of_a_large_family_has_its_whole_name() -> None:
     text = "import timm\ntimm.create_model('resnet50')\nloss.backward()\n"
     advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:2080ti:1\npython train.py --batch_size 8\n", text)
     assert "1 × RTX 2080 TI" in lines(advice)[0]
+
+
+LORA = (
+    "model = get_peft_model(model, LoraConfig({config}))\n"
+    "a = TrainingArguments('out', per_device_train_batch_size=1, bf16=True)\nmax_seq_length = 512\n"
+    "Trainer(model=model, args=a).train()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "verdict"),
+    [
+        ("r=16, target_modules='all-linear'", Verdict.FITS),
+        ("r=16, target_modules=choose()", Verdict.FITS),  # on all layers at most
+        ("r=choose(), target_modules='all-linear'", Verdict.UNKNOWN),
+        ("r=16, modules_to_save=['embed_tokens']", Verdict.UNKNOWN),
+    ],
+)
+def test_adapters_on_a_base_of_any_format_take_no_more_than_on_one_of_32_bits(config: str, verdict: Verdict) -> None:
+    source = (
+        "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+        "model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.1-8B', torch_dtype=choose())\n"
+    )
+    script = "#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n"
+    advice = advise(script, source + LORA.format(config=config))  # training all of 8 B parameters does not fit
+    assert advice.verdict is verdict
+    assert advice.is_limit is (verdict is Verdict.FITS)
+
+
+def test_the_number_of_gpus_may_be_open() -> None:
+    advice = advise(NER.format(model="bert-base-cased").replace("gpu:1", "gpu:2 --ntasks=2"))
+    assert advice.workload.plan.gpus is None  # one node, or two
+    assert advice.verdict is Verdict.FITS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "line"),
+    [
+        ("per_device_train_batch_size=4, bf16=True", "", "fits up to seq 2048 at micro batch 4: at most "),
+        (
+            "per_device_train_batch_size=choose(), bf16=True",
+            "max_length = 1024\n",
+            "fits up to micro batch 8 at seq 1024",
+        ),
+        ("per_device_train_batch_size=choose(), bf16=True", "", "fits up to micro batch 4 at seq 2048"),
+    ],
+)
+def test_up_to_which_size_a_job_fits_is_said_where_the_size_is_open(arguments: str, more: str, line: str) -> None:
+    source = (
+        "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+        f"model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.2-1B')\n{more}"
+        f"Trainer(model=model, args=TrainingArguments('out', {arguments})).train()\n"
+    )
+    advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n", source)
+    assert any(line in row for row in lines(advice)), lines(advice)
+    assert advice.verdict is Verdict.UNKNOWN
+    assert document(advice)["memory"]["room"] == advice.room
+
+
+def test_nothing_is_said_of_sizes_where_other_models_may_be_in_memory() -> None:
+    source = (
+        "from trl import GRPOConfig, GRPOTrainer\n"
+        "a = GRPOConfig('out', per_device_train_batch_size=1, use_vllm=choose())\n"
+        "GRPOTrainer(model='meta-llama/Llama-3.2-1B', args=a, peft_config=LoraConfig(r=8)).train()\n"
+    )
+    assert advise("#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n", source).room is None

@@ -62,10 +62,17 @@ def test_another_model_in_memory_has_no_limit() -> None:
     assert find_worst_case(leave_open(**why, **{TRAINED: "true"})) is not None
 
 
-@pytest.mark.parametrize("field", ["model.layers", "plan.gpus", "model.ffn"])
+@pytest.mark.parametrize("field", ["model.layers", "model.ffn"])
 def test_a_size_that_is_not_known_has_no_limit(field: str) -> None:
-    workload = leave_open(field)
-    assert find_worst_case(replace(workload, plan=replace(workload.plan, gpus=None))) is None
+    assert find_worst_case(leave_open(field)) is None
+
+
+def test_on_any_number_of_gpus_each_has_all_states_at_most() -> None:
+    workload = leave_open("plan.dp", "plan.sharding")
+    case = find_worst_case(replace(workload, plan=replace(workload.plan, gpus=None, nodes=None)))
+    plan = case.completions[0].plan if case is not None else None
+    assert plan is not None
+    assert (plan.sharding, plan.dp) == (Sharding.NONE, 2)
 
 
 def test_a_program_that_nobody_looked_at_has_no_limit() -> None:

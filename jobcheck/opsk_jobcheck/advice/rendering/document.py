@@ -65,7 +65,7 @@ def document(advice: Advice) -> dict[str, Any]:
                 "unknown": workload.unknown,
             }
             | ({"counted_parameters": counted} if counted is not None else {}),
-            "memory": memory | {"is_limit": advice.is_limit},
+            "memory": memory | {"is_limit": advice.is_limit} | ({"room": advice.room} if advice.room else {}),
             "time": predicted["time"] if has_time and predicted["time"] else dict(_NO_TIME),
             "placement": placement_document(advice),
             "interference": interference_document(advice),

@@ -113,6 +113,27 @@ def limit(advice: Advice) -> Iterator[Line]:
         yield continuation(words, Weight.SECOND, brief=brief, topic="limits")
 
 
+def room(advice: Advice) -> Line | None:
+    """Return the line on up to which batch or length a job without a verdict fits; ``None`` where that is not known."""
+    if advice.room is None or advice.cluster is None:
+        return None
+    size = advice.room
+    capacity = float(advice.cluster.node.gpu.capacity_bytes)
+    length = f"seq {size.seq}" if size.seq is not None else ""
+    batch = f"micro batch {size.micro_batch}"
+    first, second = (length, batch) if size.field == "model.seq" else (batch, length)
+    text = f"fits up to {first}{f' at {second}' if second else ''}: "
+    text += f"at most {as_gib(size.memory_bytes):.1f} GiB of {as_gib(capacity):.1f} GiB per GPU"
+    values = {entry.field: str(entry.value) for entry in size.assumed}
+    details = [
+        *(["even if all of it is trained"] if values.get("trainable") == "all" else []),
+        *([f"in {values['plan.precision']}"] if "plan.precision" in values else []),
+    ]
+    whole = ", ".join([text, *details])
+    brief = whole if len(whole) <= MAX_WIDTH - LABEL_WIDTH else text
+    return Line(label="memory", text=whole, brief=brief, weight=Weight.MEMORY, topic="room")
+
+
 def _brief_chance_text(advice: Advice) -> str:
     """Return the probability to fit where the verdict is tight."""
     chance = float(prediction_of(advice).memory.fit_probability)

@@ -109,8 +109,8 @@ def _build_lines(advice: Advice) -> list[Line]:
 
 def _list_unknown(advice: Advice) -> list[Line]:
     """Return the lines of a job without a verdict: why there is none, what would mend that, and what is known."""
-    counted = counted_line(advice)
-    return [*([counted] if counted is not None else []), *sections.unknown(advice), *sections.mending(advice)]
+    known = [line for line in (counted_line(advice), sections.room(advice)) if line is not None]
+    return [*known, *sections.unknown(advice), *sections.mending(advice)]
 
 
 def _build_network_lines(advice: Advice) -> Iterable[Line]:

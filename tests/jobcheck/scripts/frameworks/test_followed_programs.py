@@ -103,3 +103,47 @@ def test_a_trainer_of_trl_loads_the_model_that_it_is_given_by_name() -> None:
     program = "import config\nfrom trl import SFTConfig, SFTTrainer\nargs = SFTConfig(max_length=512, bf16=True)\n"
     workload = read(f"{program}SFTTrainer(model=config.BASE, args=args).train()\n", config_py="BASE = 'gpt2'\n")
     assert workload.model.name == "gpt2"
+
+
+CUTS = "tokens = data.map(lambda row: tokenizer(row['text'], truncation=True, max_length={length}))\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        (CUTS.format(length="256"), 256),
+        (CUTS.format(length="settings.LENGTH"), 384),
+        (CUTS.format(length="256") + "labels = tokenizer(data['b'], truncation=True, max_length=64)\n", 256),
+        ("def cut(row):\n    return tokenizer(row['a'], truncation=True, max_length=settings.LENGTH)\n"
+         "data = load().map(cut)\n", 384),
+        ("tokens = tokenizer(data['a'], max_length=256)\n", None),  # longer ones are not cut
+        (CUTS.format(length="256") + "more = tokenizer(data['b'], truncation=True)\n", None),
+        (CUTS.format(length="256") + "prompt = tokenizer('How?', return_tensors='pt')\n", 256),
+    ],
+)  # fmt: skip
+def test_texts_are_as_long_as_a_program_cuts_them(text: str, length: int | None) -> None:
+    program = f"{IMPORTS}import settings\n{text}{TRAINS.format(name=repr('Qwen/Qwen2.5-7B'), batch='3')}"
+    assert read(program, settings_py="LENGTH = 3 * 128\n").model.seq == length
+
+
+def test_a_program_that_may_have_ended_before_is_followed_as_one_that_trains() -> None:
+    program = f"""{IMPORTS}import config
+def main():
+    if not exists(config.DATA):
+        return
+    {TRAINS.format(name="config.BASE", batch="config.BATCH").replace(chr(10), chr(10) + "    ")}
+main()
+"""
+    workload = read(program, config_py="DATA, BASE, BATCH = '/d', 'a', 1\nBASE = 'Qwen/Qwen2.5-7B'\nBATCH = 3\n")
+    assert summarise(workload) == ("Qwen/Qwen2.5-7B", 3)
+
+
+def test_one_of_several_models_of_other_files_is_not_the_trained_one() -> None:
+    program = f"{IMPORTS}from build import load\nmodel, other = load()\n"
+    program += "Trainer(model=model, args=TrainingArguments('out', per_device_train_batch_size=3)).train()\n"
+    build = (
+        "from transformers import LlamaConfig, LlamaForCausalLM, AutoModelForCausalLM\ndef load():\n"
+        "    small = LlamaForCausalLM(LlamaConfig(num_hidden_layers=4))\n"
+        "    return small, AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B')\n"
+    )
+    assert read(program, build_py=build).model.name is None

@@ -93,6 +93,7 @@ class Calls(OwnCalls):
             return self.construct_outer(target.of.owner, bases, positional, keywords)
         if isinstance(target, Module) and target.is_model:
             return DATA  # what it computes
+        self.note_call(getattr(node.func, "attr", getattr(node.func, "id", "")), positional, keywords, node, frame)
         self.use_arguments(positional, keywords, node, frame)
         return OPEN
 
@@ -238,7 +239,10 @@ class Calls(OwnCalls):
             return self.call_of_table(owner, name, positional, keywords)
         if isinstance(owner, OpenFile):
             return owner
+        if name == "map" and positional and isinstance(positional[0], FunctionValue):
+            self.follow(positional[0], [DATA], {}, node, frame)  # of a data set
         if owner is DATA and name not in PARSES:
+            self.note_call(name, positional, keywords, node, frame)
             self.use_arguments(positional, keywords, node, frame)
             return DATA
         if isinstance(owner, Tensor | Parameter):

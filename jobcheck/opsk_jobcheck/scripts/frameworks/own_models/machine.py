@@ -70,6 +70,7 @@ class Machine:
         self.steps = 0
         self.depth = 0
         self.branches = 0
+        self.guards = 0
         self.bases: dict[int, list[ClassValue]] = {}
         self.makers: dict[int, bool] = {}
         self.used: dict[int, Any] = {}
@@ -133,7 +134,7 @@ class Machine:
             name=name,
             positional=tuple(positional),
             keywords=dict(keywords),
-            is_sure=not self.logs,
+            is_sure=len(self.logs) == self.guards,  # a program that trains did not end before
         )
         before = self.noted.get(id(node))
         self.noted[id(node)] = call if before is None else before.join(call)

@@ -10,8 +10,8 @@ from typing import Any
 from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, merge
 
 SETS_TRAINING = re.compile(
-    r"from_pretrained|from_config|create_model|\w*TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO)(Config|Trainer)"
-    r"|LoraConfig|BitsAndBytesConfig|get_peft_model|\w*DataLoader|Accelerator|(resnet|vgg|densenet|vit_|swin_|convnext"
+    r"from_pretrained|from_config|[A-Z]\w*(For[A-Z]\w+|Model)|create_model|\w*TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO)(Config|Trainer)"
+    r"|(\w+_)?tokeni[sz]er|(batch_)?encode_plus|LoraConfig|BitsAndBytesConfig|get_peft_model|\w*DataLoader|Accelerator|(resnet|vgg|densenet|vit_|swin_|convnext"
     r"|efficientnet|mobilenet|regnet|wide_resnet|resnext|alexnet|googlenet|inception|maxvit|shufflenet|squeezenet)\w*"
 )
 """Functions, by the last part of their names."""
@@ -19,7 +19,7 @@ SETS_TRAINING = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedCall:
-    """A call with what is known of its arguments; ``is_sure`` tells that the program makes it, whatever it is given."""
+    """A call with what is known of its arguments; ``is_sure`` tells that the program makes it unless it ends before."""
 
     file: str
     line: int

@@ -52,6 +52,7 @@ MAX_CALLS = 3
 MAX_RECURSION = 6
 _MAKES = re.compile(
     r"(?i)(model|net|encoder|decoder|unet|backbone|vit|transformer)$|^(build|create|get|make|init)_\w*(model|net)|from_pretrained|parse_\w*args"
+    r"|^(\w+_)?tokeni[sz]er$|TrainingArguments$|^(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Lora)Config$"
 )
 _LATER = ("forward", "training_step", "setup", "configure_model", "on_fit_start", "build", "prepare")
 """Methods that run when a module is used."""

@@ -68,7 +68,11 @@ class Statements(Machine):
             ends.append(self.run(rest, frame))
             return ends[-1]
 
-        self.branch(run_rest, lambda: GO_ON)
+        self.guards += 1
+        try:
+            self.branch(run_rest, lambda: GO_ON)
+        finally:
+            self.guards -= 1
         kind, value = ends[-1]
         if kind not in (End.RETURN, End.MAYBE) or value is ABSENT:
             return before

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from opsk.workload.worst_case import ADAPTER_RANK, ADAPTER_TARGETS
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import (
     BASE_BITS,
     LOADED_AS_CONFIGURED,
+    MAX_RANK,
+    TARGETS,
     WEIGHTS,
     find_adapters,
 )
@@ -19,7 +22,7 @@ from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
 from opsk_jobcheck.scripts.frameworks.python.source import Call, Value
 from opsk_jobcheck.scripts.settings.arguments import Setting
 from opsk_jobcheck.scripts.settings.config_file import Entry
-from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean
+from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean, parse_integer
 
 LORA = "LoraConfig"
 _NAMES: Mapping[str, str] = MappingProxyType(
@@ -34,7 +37,10 @@ _NAMES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Arguments that decide what is trained, by the names that they have as settings."""
-_HARMLESS = frozenset({"lora_alpha", "task_type", "inference_mode", "use_rslora", "init_lora_weights", "revision"})
+_HARMLESS = frozenset(
+    {"lora_alpha", "task_type", "inference_mode", "use_rslora", "init_lora_weights", "revision", "peft_type"}
+)
+_LORA_FIELDS = frozenset({"r", "target_modules", "lora_dropout", "bias"})
 _DEFAULTS = (Setting(name="lora_r", value="8"), Setting(name="lora_target_modules", value="q_proj,v_proj"))
 """PEFT's own, for the models that it knows by name as Llama, Mistral, Qwen2 and Gemma."""
 _QUANTISERS = ("load_in_4bit", "load_in_8bit")
@@ -60,6 +66,28 @@ def state_python_adapters(settings: ProgramSettings, framework: str, findings: F
     findings.options |= read
     _state_recompute(settings, findings)
     return True
+
+
+def state_largest_adapters(settings: ProgramSettings, findings: Findings) -> None:
+    """State the rank of adapters that are certainly all that is trained, and their layers at most."""
+    configs = _list_active(settings, LORA)
+    if configs is None or len(configs) != 1 or settings.source is None:
+        return
+    is_used = any("peft_config" in call.keywords for call in settings.source.calls)
+    if not is_used and not _list_active(settings, "get_peft_model"):
+        return
+    given = configs[0].keywords
+    unknown = given.keys() - {*_HARMLESS, *_LORA_FIELDS}
+    if configs[0].first.line or any(not given[name].is_known or given[name].literal for name in unknown):
+        return  # DoRA, or whole modules that are trained too
+    entry = settings.resolve(given["r"]) if "r" in given else Entry(value=8)
+    rank = None if entry.why or entry.value is None else parse_integer(entry.value)
+    if rank is None or not 0 < rank <= MAX_RANK:
+        return
+    words = _resolve(given["target_modules"], settings) if "target_modules" in given else None
+    read = find_adapters([*_DEFAULTS, Setting(name="lora_target_modules", value=words or "all")], "trl", kind="lora")
+    if read is not None:
+        findings.options |= {ADAPTER_RANK: str(rank), ADAPTER_TARGETS: read.get(TARGETS, "all")}
 
 
 def _list_active(settings: ProgramSettings, function: str) -> list[Call] | None:

@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from opsk.costmodel.sizes.parameters import total_parameters
+from opsk.workload.public_models.lookup import public_model
+from opsk.workload.public_models.measured import find_measured
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.own_models.arguments import list_arguments
 from opsk_jobcheck.scripts.frameworks.own_models.count import Followed, follow_program
@@ -32,6 +35,10 @@ _DECIDES = re.compile(
     r"|pretrained_model_name_or_path"
 )
 """Arguments that decide how much memory is used."""
+_LOADS = re.compile(r"(.*\.)?(from_pretrained|from_config|create_model|[A-Z]\w*(For[A-Z]\w+|Model))|torchvision\..*")
+_NO_MODELS = re.compile(r"Token|Process|Config|FeatureExtractor|Schedul|Collat|EMA")
+OTHER_SHARE = 0.1
+"""Part of the parameters that a head, or none of its own, may make up."""
 MAX_WORDS = 64
 MAX_CHARS = 200
 
@@ -75,8 +82,38 @@ def fill_calls(settings: ProgramSettings, followed: Followed) -> None:
         return
     noted = {(_find_line(call, settings), call.name.rpartition(".")[2]): call for call in followed.calls}
     calls = [_fill(call, noted.pop((call.line, call.function), None), settings) for call in source.calls]
-    calls += [_make_call(call) for call in noted.values() if call.file not in (settings.file, *source.parts)]
+    others = [call for call in noted.values() if call.file not in (settings.file, *source.parts)]
+    loaded = [call for call in followed.calls if _loads_model(call)]
+    is_one = len(loaded) == 1 and _agrees(loaded[0], followed)
+    calls += [_make_call(call) for call in others if is_one or not _loads_model(call)]
     settings.replace_calls(calls)
+
+
+def _agrees(call: NotedCall, followed: Followed) -> bool:
+    """Return whether the model that a call makes may be all that the program trains, by their parameters."""
+    owner, _, function = call.name.rpartition(".")
+    first = call.positional[0] if call.positional else None
+    name = function if owner.startswith("torchvision") else first
+    is_text = function in ("from_pretrained", "from_config")
+    is_counted = followed.count is not None
+    return is_one_model(name if isinstance(name, str) else None, followed) if is_counted or not is_text else True
+
+
+def is_one_model(name: str | None, followed: Followed | None) -> bool:
+    """Return whether what a program trains is a public model, with its head at most."""
+    shape = public_model(name or "")
+    measured = find_measured(name or "")
+    count = followed.count if followed is not None else None
+    if count is None or count.parameters.high is None or (shape is None and measured is None):
+        return False
+    whole = measured.parameters if measured is not None else total_parameters(shape) if shape is not None else 0
+    is_trained = count.trained.low >= (1 - OTHER_SHARE) * whole
+    return is_trained and count.parameters.high <= (1 + OTHER_SHARE) * whole
+
+
+def _loads_model(call: NotedCall) -> bool:
+    """Return whether a call makes a model, and no tokenizer or configuration of one."""
+    return _LOADS.fullmatch(call.name) is not None and not _NO_MODELS.search(call.name.partition(".")[2])
 
 
 def _find_line(call: NotedCall, settings: ProgramSettings) -> tuple[str, int] | int:
@@ -100,7 +137,12 @@ def _fill(call: Call, noted: NotedCall | None, settings: ProgramSettings) -> Cal
     first = call.first
     if "" in known and settings.resolve(first).why:
         first = known.pop("")
-    return replace(call, first=first, keywords={**{key: x for key, x in known.items() if key}, **keywords})
+    return replace(
+        call,
+        first=first,
+        keywords={**{key: x for key, x in known.items() if key}, **keywords},
+        conditions=() if noted.is_sure else call.conditions,
+    )
 
 
 def _make_call(noted: NotedCall) -> Call:
@@ -114,6 +156,7 @@ def _make_call(noted: NotedCall) -> Call:
         first=known.pop("", Value(file=noted.file, line=noted.line)),
         keywords=known,
         conditions=() if noted.is_sure else ("?",),
+        is_followed=True,
     )
 
 
@@ -123,7 +166,8 @@ def _iterate_values(noted: NotedCall, settings: ProgramSettings | None) -> Itera
     if settings is not None and settings.source is not None and isinstance(line := _find_line(noted, settings), int):
         text = settings.source.get_line(line)
     for name, value in (*([("", noted.positional[0])] if noted.positional else ()), *noted.keywords.items()):
-        place = Value(line=noted.line, file=noted.file, text=text or f"{name}={value!s:.80}"[:MAX_CHARS])
+        shown = value.name if isinstance(value, External) else value
+        place = Value(line=noted.line, file=noted.file, text=text or f"{name}={shown!s:.80}"[:MAX_CHARS])
         if value is None or isinstance(value, str | int | float):
             yield name, replace(place, literal=value, is_known=True)
         elif isinstance(value, External) and value.name.startswith("torch."):

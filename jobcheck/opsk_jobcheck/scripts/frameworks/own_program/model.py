@@ -39,6 +39,8 @@ _MAKES = re.compile(
 """Functions that make a model, by their names."""
 _TRAINERS = re.compile(r"(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO)Trainer")
 """Trainers of TRL, which load a model that is given by its name."""
+_BUILDS = re.compile(r"[A-Z]\w*(For(CausalLM|ConditionalGeneration|MaskedLM|PreTraining)|LMHeadModel)")
+"""Classes of transformers that make a model from a configuration."""
 _NAME_KEYWORDS = ("pretrained_model_name_or_path", "model_name", "model_id")
 _FUSED_LOSSES = re.compile(
     r"_?apply_liger_kernel(_to_\w+)?|LigerFusedLinear\w*Loss|AutoLigerKernelFor\w+|cce_patch|linear_cross_entropy"
@@ -130,6 +132,9 @@ def list_loaded(settings: ProgramSettings) -> list[Entry]:
             if value.is_known and isinstance(value.literal, str):
                 entry = settings.resolve(value)
                 entries.setdefault((entry.value, entry.why), entry)
+        elif _BUILDS.fullmatch(call.function) and not call.owner and settings.is_active(call):
+            why = f"the program builds a {call.function} ({settings.file}, line {call.line})"
+            entries.setdefault((None, why), Entry(file=settings.file, line=call.line, why=why))
     for call in list_image_models(settings.source) if settings.source is not None else ():
         if settings.is_active(call) is not False and settings.source is not None:
             text = settings.source.get_line(call.line)
@@ -143,8 +148,10 @@ def _creates_public(call: Call, settings: ProgramSettings) -> bool:
     if call.function != "create_model" or settings.source is None:
         return False
     makers = ("timm", "open_clip")
-    return call.owner.startswith(makers) or any(
-        name.startswith(makers) and name.endswith(".create_model") for name in settings.source.imports
+    return (
+        call.is_followed
+        or call.owner.startswith(makers)
+        or any(name.startswith(makers) and name.endswith(".create_model") for name in settings.source.imports)
     )
 
 

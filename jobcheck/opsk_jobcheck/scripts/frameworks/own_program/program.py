@@ -20,7 +20,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     read_memory,
     read_settings,
 )
-from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, read_trainable
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, is_only_about_adapters, read_trainable
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
@@ -35,6 +35,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
     state_numbers,
 )
 from opsk_jobcheck.scripts.frameworks.own_program.plan import find_few_ranks, state_plan
+from opsk_jobcheck.scripts.frameworks.own_program.text_lengths import find_text_length
 from opsk_jobcheck.scripts.frameworks.own_program.worst_case import check_samples, state_worst_case
 from opsk_jobcheck.scripts.frameworks.python.recipes import (
     RECIPE_FRAMEWORKS,
@@ -99,6 +100,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     state_lengths_and_batches(settings, reading)
     state_plan(settings, program, invocation, reading)
     state_model(settings, invocation, reading)
+    _state_text_length(settings, reading)
     if settings.source is not None and any("MaskedLM" in call.owner for call in settings.source.calls):
         findings.options[MASKED] = "true"
     reason = find_few_ranks(settings, invocation, reading, tasks)
@@ -109,16 +111,17 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     state_loss(settings, reading)
     if settings.source is not None:
         state_trained_part(settings, reading, framework=framework)
-    if not findings.options.keys() & {TRAINABLE, ADAPTERS}:
+    is_about_adapters = is_only_about_adapters(findings.options)
+    if is_about_adapters or not findings.options.keys() & {TRAINABLE, ADAPTERS}:
         rows = [_to_setting(name, entry) for name, entry in settings.of_files[:MAX_ENTRIES]]
         read_trainable(
             invocation,
             findings,
             settings=rows,
             knows_roles=METHOD in findings.options,
-            knows_adapters=ADAPTERS in findings.options,
+            knows_adapters=is_about_adapters or ADAPTERS in findings.options,
         )
-    state_worst_case(settings, invocation, reading)
+    state_worst_case(settings, invocation, reading, lambda: followed or follow(settings, program, invocation, reading))
     if not reading.model_name and not all(name in findings.values for name in SHAPE):
         state_parameters(followed or follow(settings, program, invocation, reading), reading)
     why, named = settings.closed, reading.model_name
@@ -158,6 +161,15 @@ def read_own_parts(invocation: Invocation, reading: Reading) -> None:
         state_count(reading, "model.seq", settings.find(FIELDS["model.seq"]) or settings.find(LAST_LENGTHS))
     if not reading.model_name:
         state_model(settings, invocation, reading)
+    _state_text_length(settings, reading)
+
+
+def _state_text_length(settings: ProgramSettings, reading: Reading) -> None:
+    """State the length to which texts are cut, where no setting states one and the model reads texts."""
+    if "model.seq" in reading.findings.values or "model.seq" in reading.findings.unknown:
+        return
+    if reading.model_name and not fixes_length(reading.model_name):
+        state_count(reading, "model.seq", find_text_length(settings))
 
 
 def may_be_own_program(framework: str | None, *, is_read: bool) -> bool:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from opsk.frameworks.settings.usual_settings import BATCHES
 from opsk.workload.worst_case import CHECKED, MICRO_BATCH, TRAINED
 from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about_adapters
+from opsk_jobcheck.scripts.frameworks.own_models.count import Followed
+from opsk_jobcheck.scripts.frameworks.own_program.adapters import state_largest_adapters
+from opsk_jobcheck.scripts.frameworks.own_program.following import is_one_model
 from opsk_jobcheck.scripts.frameworks.own_program.model import list_loaded
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
+from opsk_jobcheck.scripts.frameworks.python.roles import find_trainers
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_integer
 from opsk_jobcheck.scripts.settings.reader import Reading
 
 MAX_BATCH = 1 << 20
 MAX_WORD = 4096
+_FROZEN = "unknown: part of the model is frozen"
 _LOADERS = re.compile(r"\w*Loader\w*|BatchSampler")
 _SEVERAL = re.compile(
     r"(?i)video|frames|clip_len|views|multi_?crop|two_?crop|crops_number|triplet|siamese|contrastive|multiple_?choice"
@@ -34,15 +40,26 @@ def check_samples(invocation: Invocation, text: str, findings: Findings) -> bool
     return is_one
 
 
-def state_worst_case(settings: ProgramSettings, invocation: Invocation, reading: Reading) -> None:
-    """State the options of the worst case; see `opsk.workload.worst_case`."""
+def state_worst_case(
+    settings: ProgramSettings, invocation: Invocation, reading: Reading, follow: Callable[[], Followed | None]
+) -> None:
+    """State the options of the worst case; see `opsk.workload.worst_case`.
+
+    Parameters
+    ----------
+    follow
+        Follows the program.
+    """
     findings = reading.findings
-    if settings.source is None or settings.closed:
+    if settings.source is None or settings.closed or find_trainers(settings):
         return
     if not check_samples(invocation, "\n".join(settings.source.lines), findings):
         return
     _state_batch(settings, findings)
     if is_only_about_adapters(findings.options) and len(list_loaded(settings)) == 1:
+        findings.options[TRAINED] = "true"
+        state_largest_adapters(settings, findings)
+    elif findings.options.get(TRAINABLE, "").startswith(_FROZEN) and is_one_model(reading.model_name, follow()):
         findings.options[TRAINED] = "true"
 
 

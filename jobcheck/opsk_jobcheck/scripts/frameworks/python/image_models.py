@@ -16,12 +16,11 @@ MAX_SIDE = 4096
 
 def list_image_models(source: PythonSource) -> Iterator[Call]:
     """Yield the calls of torchvision's functions that build a model: ``models.resnet50()``, ``resnet50()``."""
-    if not any(name.startswith("torchvision") for name in source.imports):
-        return
+    has_package = any(name.startswith("torchvision") for name in source.imports)
     imported = {name.rpartition(".")[2] for name in source.imports if name.startswith(f"{_PACKAGE}.")}
     for call in source.calls:
         is_one = call.owner in ("models", "torchvision") or (not call.owner and call.function in imported)
-        if is_one and call.function.islower() and is_public(call.function):
+        if is_one and (has_package or call.is_followed) and call.function.islower() and is_public(call.function):
             yield call
 
 

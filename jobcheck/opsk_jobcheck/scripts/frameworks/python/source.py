@@ -49,7 +49,8 @@ class Call:
     """A call: the last part of the function's name, its arguments, and the conditions under which it runs.
 
     A condition is the name of a setting, with a dash before where it must be off, and ``=`` and a value behind where it
-    must have that one (``kind=lora``); one that is anything else is ``?``.
+    must have that one (``kind=lora``); one that is anything else is ``?``. ``is_followed`` tells that it is in another
+    file, where following the program came to it.
     """
 
     function: str
@@ -58,6 +59,7 @@ class Call:
     first: Value = field(default_factory=Value)
     keywords: Mapping[str, Value] = field(default_factory=dict)
     conditions: Name = ()
+    is_followed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
