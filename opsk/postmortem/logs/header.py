@@ -259,6 +259,11 @@ class Heading:
         ]
         return ranks[0] if len(ranks) == 1 else None
 
+    def rank_on(self, node: str, gpu_index: int) -> int | None:
+        """Return the rank that has a GPU of a node, where NCCL said so of one rank."""
+        ranks = [rank for rank, slot in self.slots.items() if (slot.node, slot.gpu_index) == (node, gpu_index)]
+        return ranks[0] if len(ranks) == 1 else None
+
     def take(self, data: bytes, clock: LineClock) -> None:
         """Read one piece."""
         if not self._scanned_bytes:

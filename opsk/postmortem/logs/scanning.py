@@ -365,6 +365,8 @@ def _find_place(line: LogLine, fields: dict[str, str], state: _State) -> Place:
     node = fields.get("node", "")
     node = (node if node.strip(".") else "") or line.node
     rank = stated_rank if stated_rank is not None else resolve_rank(who, state.heading, node)
+    if rank is None and line.gpu_index is not None:
+        rank = state.heading.rank_on(line.node, line.gpu_index)
     stated_local = None if state.labels.are_ray else _parse_whole(fields.get("local_rank"))
     local = who.local_rank if who.local_rank is not None else stated_local
     slot = state.heading.slots.get(rank) if rank is not None else None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 # ruff: noqa: E501 -- lines are quoted as programs print them
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from tests.fakes.hard_logs.families import FAMILIES
+from tests.fakes.hard_logs.library_families import LIBRARY_FAMILIES
 from tests.fakes.hard_logs.messages import MESSAGES, WARNINGS
 from tests.fakes.hard_logs.surviving import RESTARTS, SCENES
 
@@ -46,13 +49,31 @@ _GOOD_ENDS = (
 )
 
 
+LINK_MESSAGES = tuple(
+    (family.failure, message)
+    for family in (*FAMILIES, *LIBRARY_FAMILIES)
+    if family.failure in ("fabric", "nvlink")
+    for message in family.messages
+)
+"""Every message of a link in a job's own output, with its class."""
+_NCCL_BEGINS = (
+    "{node}:{pid}:{pid} [{local}] NCCL INFO Bootstrap : Using ib0:10.0.0.{number}<0>",
+    "{node}:{pid}:3390 [{local}] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_2:1/IB [3]mlx5_3:1/IB [RO]; OOB ib0:10.0.0.{number}<0>",
+    "{node}:{pid}:3390 [{local}] NCCL INFO Connected all rings",
+    "{node}:{pid}:3390 [{local}] NCCL INFO comm 0x7f0c rank {rank} nranks {world} cudaDev {local} nvmlDev {local} busId {bus} commId 0x5a0d3c - Init COMPLETE",
+)
+"""nccl src/bootstrap.cc, src/transport/net_ib, src/transport/generic.cc, src/init.cc."""
+_BUSES = ("19000", "3b000", "9b000", "db000")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardLog:
-    """A log with what is true of it: class (empty: nothing failed), and the rank where the logs tell it."""
+    """A log with what is true of it: class (empty: nothing failed), and rank and node where the logs tell them."""
 
     paths: tuple[Path, ...]
     failure: str
     rank: int | None
+    node: str = ""
 
 
 def lay_failure(seed: int, folder: Path) -> HardLog:
@@ -73,6 +94,26 @@ def lay_failure(seed: int, folder: Path) -> HardLog:
     known = failure in _LOCAL and job.style in ("files", "srun", "rank", "mpi", "host_task", "stamped")
     is_labelled = not message.startswith(_UNLABELLED)
     return HardLog(paths=job.write(folder), failure=failure, rank=job.victim if known and is_labelled else None)
+
+
+def lay_link_failure(seed: int, folder: Path) -> HardLog:
+    """Write the logs of a job of several nodes in which a link failed; seeds go through `LINK_MESSAGES`."""
+    rng = Random(seed)
+    failure, message = LINK_MESSAGES[seed % len(LINK_MESSAGES)]
+    job = _Job(rng, failure, styles=("files", "srun", "rank", "host_task", "plain", "local"), node_counts=(2, 4))
+    job.begin_nccl()
+    if "setup()" not in message:
+        job.train(rng.randint(20, 60))
+    local = job.victim % job.per_node
+    job.say(job.victim, message.replace("{node}:3112:3390 [1]", f"{{node}}:{3112 + local}:3390 [{local}]"))
+    for line in rng.choice(_CASCADES):
+        job.others(line)
+    job.end_badly()
+    is_named = "{node}:3112:3390 [1]" in message  # NCCL names node and GPU, and at the beginning the rank of each
+    is_labelled = job.style not in ("plain", "local") and not message.startswith(_UNLABELLED)
+    rank = job.victim if failure == "nvlink" and (is_labelled or is_named) else None
+    node = job.node(job.victim) if is_labelled or "{node}" in message else ""
+    return HardLog(paths=job.write(folder), failure=failure, rank=rank, node=node)
 
 
 def lay_good_run(seed: int, folder: Path) -> HardLog:
@@ -109,11 +150,13 @@ def lay_survivor(seed: int, folder: Path) -> HardLog:
 class _Job:
     """The ranks of a job, and what they print."""
 
-    def __init__(self, rng: Random, failure: str) -> None:
+    def __init__(
+        self, rng: Random, failure: str, *, styles: Sequence[str] = _LABELS, node_counts: tuple[int, int] = (1, 3)
+    ) -> None:
         self.rng = rng
-        self.style = rng.choice(_LABELS)
+        self.style = rng.choice(styles)
         self.per_node = rng.choice((2, 4))
-        self.nodes = [f"gpu{number:03d}" for number in rng.sample(range(1, 200), rng.randint(1, 3))]
+        self.nodes = [f"gpu{number:03d}" for number in rng.sample(range(1, 200), rng.randint(*node_counts))]
         self.world = self.per_node * len(self.nodes)
         self.victim = rng.randrange(self.world)
         self.lines: list[tuple[int | None, str]] = []
@@ -122,15 +165,27 @@ class _Job:
         self.clock_s = self.lines_stamped = 0
         self.warn(rng.randint(2, 5))
 
-    def _node(self, rank: int) -> str:
+    def node(self, rank: int) -> str:
+        """Return the node of a rank."""
         return self.nodes[rank // self.per_node]
 
     def say(self, rank: int, message: str) -> None:
         """Print a message of one rank; those of slurmstepd and launchers have no label."""
         peer = self.nodes[(rank // self.per_node + 1) % len(self.nodes)] if len(self.nodes) > 1 else "login01"
-        for line in message.format(node=self._node(rank), peer=peer, rank=rank, local=rank % self.per_node).split("\n"):
+        for line in message.format(node=self.node(rank), peer=peer, rank=rank, local=rank % self.per_node).split("\n"):
             bare = line.startswith(_UNLABELLED)
             self.lines.append((None if bare else rank, line))
+
+    def begin_nccl(self) -> None:
+        """Print what NCCL says of every rank when it begins."""
+        for rank in range(self.world):
+            node, local = divmod(rank, self.per_node)
+            for line in _NCCL_BEGINS:
+                text = line.format(
+                    node=self.nodes[node], pid=3112 + local, local=local, number=node + 5, rank=rank, world=self.world,
+                    bus=_BUSES[local],
+                )  # fmt: skip
+                self.lines.append((rank, text))
 
     def warn(self, count: int) -> None:
         """Print warnings that prove nothing."""
@@ -169,7 +224,7 @@ class _Job:
                 f"W0105 11:00:05.000 3000 torch/distributed/elastic/multiprocessing/api.py:897] Sending process {3111} closing signal SIGTERM",
                 f"E0105 11:00:06.000 3000 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: {local} (pid: 3112) of binary: /opt/venv/bin/python",
                 "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", "============================================================",
-                "train.py FAILED", "Root Cause (first observed failure):", "[0]:", "  time      : 2026-01-05_11:00:05", f"  host      : {self._node(rank)}",
+                "train.py FAILED", "Root Cause (first observed failure):", "[0]:", "  time      : 2026-01-05_11:00:05", f"  host      : {self.node(rank)}",
                 f"  rank      : {rank} (local_rank: {local})", "  exitcode  : 1 (pid: 3112)", "  error_file: <N/A>",
             )]  # fmt: skip
         elif how == "srun":
@@ -177,7 +232,7 @@ class _Job:
                 other = (rank + 1) % self.world
                 self.say(other, f"[{other}] INFO: saving what is there")
             self.lines += [(None, line) for line in (
-                f"srun: error: {self._node(rank)}: task {rank}: Exited with exit code 1", "srun: Terminating StepId=4711.0",
+                f"srun: error: {self.node(rank)}: task {rank}: Exited with exit code 1", "srun: Terminating StepId=4711.0",
                 f"slurmstepd: error: *** STEP 4711.0 ON {self.nodes[0]} CANCELLED AT 2026-01-05T11:00:08 ***",
                 f"srun: error: {self.nodes[0]}: tasks 0-{self.per_node - 1}: Terminated",
             )]  # fmt: skip
@@ -188,10 +243,10 @@ class _Job:
             return line
         local, node = rank % self.per_node, rank // self.per_node
         return {
-            "pdsh": f"{self._node(rank)}: ", "ray": f"(TrainWorker pid={3100 + rank}, ip=10.0.0.{node + 5}) ",
+            "pdsh": f"{self.node(rank)}: ", "ray": f"(TrainWorker pid={3100 + rank}, ip=10.0.0.{node + 5}) ",
             "stamped": f"{self._stamp(node)} stderr F [rank{rank}]: ",
             "srun": f"{rank:{len(str(self.world - 1))}d}: ", "rank": f"[rank{rank}]: ", "mpi": f"[1,{rank}]<stderr>:",
-            "host_task": f"[{self._node(rank)}:{rank}]: ", "local": f"[default{local}]:",
+            "host_task": f"[{self.node(rank)}:{rank}]: ", "local": f"[default{local}]:",
         }[self.style] + line  # fmt: skip
 
     def _stamp(self, node: int) -> str:
