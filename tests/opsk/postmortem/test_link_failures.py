@@ -1,12 +1,10 @@
 """Is a link that fails in the middle of a training of several nodes named, with its node and rank?
 
-Each message of NCCL, CUDA, UCX, libfabric, MPI, DCGM and the Fabric Manager in `tests.fakes.hard_logs` stands in a whole
-log: NCCL's own beginning, steps, what the other ranks say of it, and the launcher's report.
+Each message of NCCL, CUDA, UCX, libfabric, MPI, DCGM and the Fabric Manager in `tests.fakes.hard_logs` stands in a
+whole log: NCCL's own beginning, steps, what the other ranks say of it, and the launcher's report.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
