@@ -45,9 +45,15 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_script, "_READING_S", 120.0)
 
 
+@pytest.fixture(scope="module")
+def answer() -> str:
+    """What ``opsk check`` says of the script."""
+    return json.dumps(check_script(SCRIPT, 2, deadline_s=120.0))
+
+
 @pytest.fixture
-def document() -> dict[str, Any]:
-    found = check_script(SCRIPT, 2)
+def document(answer: str) -> dict[str, Any]:
+    found = json.loads(answer)
     assert isinstance(found, dict)
     return found
 
