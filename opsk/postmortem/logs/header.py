@@ -50,6 +50,8 @@ _LEVEL = re.compile(
 )
 """vLLM and its kin: level, month and day, time."""
 _CLOCK = re.compile(r"(?:^|[\s\[])(?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d):(?P<second>[0-5]\d)(?P<part>[.,]\d+)?\b")
+_ANY_TIME = re.compile(r"\d:\d\d")
+"""Part of every time that is read here: a line without it needs no other pattern."""
 _CANCELLED = re.compile(r"CANCELLED AT (\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAY_S = 86400.0
@@ -133,6 +135,8 @@ class LineClock:
         """Return when a line was written [s since 1970]; ``None`` where it has no time."""
         cancelled = _CANCELLED.search(text)
         head = cancelled[1] if cancelled else text[:_HEAD]
+        if _ANY_TIME.search(head) is None:
+            return None
         time_s = self._read_stated(head)
         if time_s is None:
             time_s = (
