@@ -7,12 +7,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.fakes.warm_opsk import WarmProcess
 
 FAKE_ADVISOR = Path(__file__).with_name("advisor.py")
 READY_WITHIN_S = 60.0
@@ -75,7 +76,7 @@ class RunningAdvisor:
     """A real advisor process with its own directory."""
 
     directory: Path
-    process: subprocess.Popen[bytes]
+    process: WarmProcess | subprocess.Popen[bytes]
 
     @property
     def socket(self) -> Path:
@@ -144,7 +145,7 @@ def start_advisor(directory: Path, *, text: str | None = None) -> RunningAdvisor
     """Start an advisor and wait until it listens."""
     (directory / "opsk.toml").write_text(text or config_text(directory))
     environ = {**os.environ, "FAKE_COUNT": str(directory / "thoughts")}
-    process = subprocess.Popen([sys.executable, str(FAKE_ADVISOR), str(directory / "opsk.toml")], env=environ)
+    process = WarmProcess(FAKE_ADVISOR, [str(directory / "opsk.toml")], environment=environ)
     advisor = RunningAdvisor(directory, process)
     end = time.monotonic() + READY_WITHIN_S
     while not advisor.socket.exists():

@@ -79,7 +79,7 @@ class Nvml:
         """Start a Python program that finds ``pynvml`` imported; it is the caller's to end."""
         process = subprocess.Popen(
             [sys.executable, "-c", f"import json, sys, pynvml\n{program}"],
-            env={**self.environment, "PYTHONDONTWRITEBYTECODE": "1", **(extra or {})},
+            env={**self.environment, **(extra or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

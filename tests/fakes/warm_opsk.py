@@ -12,6 +12,7 @@ import json
 import os
 import pkgutil
 import runpy
+import select
 import selectors
 import signal
 import socket
@@ -48,14 +49,26 @@ class WarmOpsk:
         assert self._process.stdout.readline() == b"ready\n", "opsk could not be loaded"
 
     def start(
-        self, words: Sequence[str], environment: Mapping[str, str], cwd: Path | None, streams: Sequence[int]
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path | None,
+        streams: Sequence[int],
+        *,
+        program: Path | None = None,
     ) -> tuple[socket.socket, int]:
-        """Start a call; return the connection on which its status will come, and its process."""
+        """Start a call; return the connection on which its status will come, and its process.
+
+        Parameters
+        ----------
+        program
+            A file of Python to run in place of opsk.
+        """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(_START_TIMEOUT_S)
         connection.connect(self._address)
-        call = json.dumps({"words": list(words), "environment": dict(environment), "cwd": str(cwd or Path.cwd())})
-        data = call.encode()
+        call = {"words": [str(program or ""), *words], "environment": dict(environment), "cwd": str(cwd or Path.cwd())}
+        data = json.dumps(call).encode()
         socket.send_fds(connection, [len(data).to_bytes(8, "big")], list(streams))
         connection.sendall(data)
         return connection, int.from_bytes(_receive(connection, 8), "big")
@@ -68,6 +81,7 @@ class WarmOpsk:
         cwd: Path | None = None,
         stdin: str | bytes | None = None,
         timeout_s: float,
+        program: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a call to its end, as `subprocess.run` with pipes; without `stdin` it reads what this process reads."""
         # Files, not pipes: nothing has to be read while it runs, and what it leaves running holds nobody up.
@@ -75,7 +89,8 @@ class WarmOpsk:
             given.write(stdin.encode() if isinstance(stdin, str) else stdin or b"")
             given.seek(0)
             source = given.fileno() if stdin is not None else 0
-            connection, pid = self.start(words, environment, cwd, (source, said.fileno(), erred.fileno()))
+            streams = (source, said.fileno(), erred.fileno())
+            connection, pid = self.start(words, environment, cwd, streams, program=program)
             with connection:
                 connection.settimeout(timeout_s)
                 try:
@@ -84,8 +99,8 @@ class WarmOpsk:
                     os.kill(pid, signal.SIGKILL)
                     connection.settimeout(_KILL_AFTER_S)
                     _receive(connection, 8)
-                    raise subprocess.TimeoutExpired([*OPSK, *words], timeout_s, _text(said), _text(erred)) from None
-            return subprocess.CompletedProcess([*OPSK, *words], status, _text(said), _text(erred))
+                    raise subprocess.TimeoutExpired(list(words), timeout_s, _text(said), _text(erred)) from None
+            return subprocess.CompletedProcess(list(words), status, _text(said), _text(erred))
 
     def end(self) -> None:
         """End the process; calls that still run are left alone."""
@@ -93,6 +108,43 @@ class WarmOpsk:
         self._process.stdin.close()
         self._process.wait(_KILL_AFTER_S)
         self._folder.cleanup()
+
+
+class WarmProcess:
+    """A program of Python that runs in a fork; to be asked, waited for and ended as `subprocess.Popen` is."""
+
+    def __init__(self, program: Path, words: Sequence[str], *, environment: Mapping[str, str], stdout: int = 1) -> None:
+        self._connection, self.pid = warm().start(words, environment, None, (0, stdout, 2), program=program)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return how it ended; ``None`` while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it ends; return how it did."""
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired([str(self.pid)], timeout or 0.0)
+            self.returncode = int.from_bytes(_receive(self._connection, 8), "big", signed=True)
+            self._connection.close()
+        return self.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to it while it runs."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
 
 
 _WARM: dict[int, WarmOpsk] = {}
@@ -212,7 +264,7 @@ class _Server:
         os.environ.update(environment)
         time.tzset()
         os.chdir(str(call["cwd"]))
-        sys.argv = ["", *words]
+        sys.argv = words
 
 
 def _load() -> None:
@@ -228,4 +280,7 @@ def _load() -> None:
 if __name__ == "__main__":
     _load()
     _Server(sys.argv[1]).serve()
-    runpy.run_module("opsk", run_name="__main__", alter_sys=True)
+    if sys.argv[0]:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        runpy.run_module("opsk", run_name="__main__", alter_sys=True)

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import stat
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from psutil import Process
 
 from opsk_jobcheck.service import service
 from tests.fakes.advisor_process import FAKE_ADVISOR, RunningAdvisor, config_text, eventually, start_advisor
+from tests.fakes.warm_opsk import WarmProcess, warm
 
 GPUS = '{"gpus-per-node":"8","nodes":"2"}'
 JOB = {"tres_per_node": "gres/gpu:8", "min_nodes": 2}
@@ -163,7 +163,7 @@ def test_a_left_over_socket_is_replaced(own_advisor: RunningAdvisor) -> None:
 def start_advisor_again(advisor: RunningAdvisor) -> RunningAdvisor:
     """Start another advisor in the same directory, and wait until it listens."""
     before = advisor.socket.lstat().st_ino
-    process = subprocess.Popen([sys.executable, str(FAKE_ADVISOR), str(advisor.config)])
+    process = WarmProcess(FAKE_ADVISOR, [str(advisor.config)], environment=os.environ)
     second = RunningAdvisor(advisor.directory, process)
     eventually(lambda: advisor.socket.lstat().st_ino, lambda inode: inode != before, within_s=60)
     return second
@@ -172,13 +172,8 @@ def start_advisor_again(advisor: RunningAdvisor) -> RunningAdvisor:
 def failed_start(directory: Path, config: str) -> str:
     """Start an advisor that should refuse to start, and return what it says."""
     (directory / "opsk.toml").write_text(config)
-    done = subprocess.run(
-        [sys.executable, str(FAKE_ADVISOR), str(directory / "opsk.toml")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    words = [str(directory / "opsk.toml")]
+    done = warm().run(words, environment=os.environ, timeout_s=60, program=FAKE_ADVISOR)
     assert done.returncode != 0
     return done.stderr
 

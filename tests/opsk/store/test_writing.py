@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
+import signal
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from opsk.store.records.measurements import find_measured
 from opsk.store.text import sanitise_text
 from opsk.store.writing import DirectWriter, Record, WriteResult, decode, encode
 from tests.fakes.store_records import HOSTILE, failure, interval, job, later, one_of_each
+from tests.fakes.warm_opsk import WarmProcess, warm
 
 EACH = one_of_each()
 
@@ -144,7 +145,6 @@ def test_a_later_look_at_a_job_counts_and_forgets_nothing(engine: Engine) -> Non
 
 _WRITE = """
 import os, sys, traceback
-from datetime import timedelta
 from opsk.store.database.engine import open_store
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import NOON, interval, job, later
@@ -168,10 +168,10 @@ sys.exit(any(os.wait()[1] for me in range(8)))
 
 
 @pytest.mark.timeout(600)
-def test_eight_programs_at_once_lose_nothing(engine: Engine, url: str, root: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _WRITE, url], cwd=root, capture_output=True, text=True, timeout=250, check=False
-    )
+def test_eight_programs_at_once_lose_nothing(engine: Engine, url: str, tmp_path: Path) -> None:
+    program = tmp_path / "write.py"
+    program.write_text(_WRITE)
+    done = warm().run([url], environment=os.environ, timeout_s=250, program=program)
     assert done.returncode == 0, done.stderr
     with Session(engine) as session:
         counts = session.exec(select(MeasuredRow.source, func.count()).group_by(MeasuredRow.source)).all()
@@ -196,15 +196,21 @@ for number in range(100_000):
 """
 
 
-def test_a_program_that_is_killed_loses_nothing_that_was_said_to_be_kept(engine: Engine, url: str, root: Path) -> None:
-    words = [sys.executable, "-c", _UNTIL_KILLED, url]
-    with subprocess.Popen(words, cwd=root, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        for line in running.stdout:
+def test_a_program_that_is_killed_loses_nothing_that_was_said_to_be_kept(
+    engine: Engine, url: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "until_killed.py"
+    program.write_text(_UNTIL_KILLED)
+    reading, writing = os.pipe()
+    running = WarmProcess(program, [url], environment=os.environ, stdout=writing)
+    os.close(writing)
+    with open(reading, encoding="ascii") as said:  # noqa: PTH123
+        for line in said:
             if int(line) >= 50:
                 running.kill()
                 break
-        last = int([line, *running.stdout][-1].strip() or line)
+        last = int([line, *said][-1].strip() or line)
+    assert running.wait(60) == -signal.SIGKILL
     kept = find_measured(engine, limit=1_000_000)
     assert len(kept) in (2 * (last + 1), 2 * (last + 2))  # one more may be kept and not said; never half of one
     assert DirectWriter(engine).write([interval(number) for number in range(last + 1)]).new == 0

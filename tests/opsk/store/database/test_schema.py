@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from datetime import datetime
@@ -24,6 +25,7 @@ from opsk.store.database.schema import (
     upgrade,
 )
 from opsk.store.database.tables import METADATA
+from tests.fakes.warm_opsk import warm
 
 NOON = datetime(2026, 3, 1, 12)  # noqa: DTZ001
 
@@ -148,8 +150,10 @@ sys.exit(any(os.wait()[1] for me in range(3)))
 """
 
 
-def test_several_processes_may_open_a_new_store_at_once(url: str) -> None:
-    done = subprocess.run([sys.executable, "-c", _OPEN, url], capture_output=True, text=True, timeout=250, check=False)
+def test_several_processes_may_open_a_new_store_at_once(url: str, tmp_path: Path) -> None:
+    program = tmp_path / "open.py"
+    program.write_text(_OPEN)
+    done = warm().run([url], environment=os.environ, timeout_s=250, program=program)
     assert done.returncode == 0, done.stderr
 
 
