@@ -98,9 +98,14 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 """Which of pytest-xdist's workers this process is, ``gw0`` the first."""
 
 
-def pytest_sessionstart() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage while tests are collected: there is next to none among millions of objects."""
     gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,7 +128,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Take what collection made out of the garbage collector's way: it stays until the end, and there is much of it."""
-    gc.enable()
     gc.collect()
     gc.freeze()
 
