@@ -11,6 +11,7 @@ from opsk.workload.model import StatedModel
 from opsk.workload.plan import StatedPlan
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.workload import Evidence, Workload
+from opsk_jobcheck.scripts.frameworks.own_program.program import OWN_PROGRAMS
 from opsk_jobcheck.scripts.sbatch.statements import Statements, apply_statements
 
 MAX_REQUESTED = 2
@@ -42,7 +43,7 @@ def find_missing_values(workload: Workload, completion: Completion) -> tuple[Mis
     attention has no heads.
     """
     names = sorted(completion.missing, key=lambda name: name.startswith("plan."))
-    if workload.framework is None and not _SHAPE.isdisjoint(names):
+    if workload.framework in OWN_PROGRAMS and not _SHAPE.isdisjoint(names):
         return ()
     if not names or len(names) > MAX_REQUESTED or not all(name in _EXAMPLES for name in names):
         return ()

@@ -71,6 +71,8 @@ _SERVERS = frozenset(
     {"vllm", "vllm-serve", "sglang", "ray", "trtllm-serve", "ollama", "lmdeploy", "tritonserver", "jupyter"}
 )
 """Commands that may use the other GPUs."""
+_COUNTS_RANKS = frozenset({"oumi"})
+"""Commands that give a launcher behind them as many ranks as there are GPUs (``oumi distributed torchrun``)."""
 _SPREADING_FLAGS = frozenset({"--config-file", "--deepspeed-hostfile", "--deepspeed-multinode-launcher"})
 """Flags of ``accelerate launch`` with which it may start others by itself."""
 _MASTERS = ("--rdzv-endpoint", "--master-addr", "--main-process-ip")
@@ -188,7 +190,7 @@ def _count_processes(start: Start, launch: Launch) -> tuple[int | None, str]:
     """Return how many processes are started in all, with what starts them; ``None`` where that is not certain."""
     launcher, name = launch.launcher_flags, _name_program(start.command)
     is_open = bool(launcher.opaque) or any(flag in launcher.flags for flag in PER_NODE)
-    if launch.agent in ONE_RANK_LAUNCHERS and not start.framework:
+    if launch.agent in ONE_RANK_LAUNCHERS and not start.framework and _COUNTS_RANKS.isdisjoint(names_of(start.command)):
         is_preset = "PET_NPROC_PER_NODE" in start.run.variables
         nodes = start.nodes if launch.step is not None else 1
         return (None if is_open or is_preset or not nodes else nodes), f"{launch.agent} without --nproc_per_node"

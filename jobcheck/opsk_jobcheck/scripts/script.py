@@ -98,6 +98,8 @@ _OTHER_CONFIGS = (
 )
 
 
+_READ = frozenset(name for reader in READERS for name in reader.frameworks)
+"""Frameworks whose settings are read, though not those of every program."""
 _ASKS_FOR_NODES = re.compile(
     r"SLURM_(JOB_)?(NUM_NODES|NNODES|NODELIST)|SLURM_(NODEID|STEP_NODELIST|NTASKS|PROCID)|scontrol\s+show\s+host"
     r"|n_?nodes|num[_-](nodes|machines)|srun\s[^\n]*(\s-N|--nodes)",
@@ -433,7 +435,8 @@ def _state_statements(statements: Statements, findings: Findings) -> None:
 
 def _report_unread(framework: str | None, findings: Findings, *, model_name: str | None) -> None:
     """Mark the unread settings of a training job as unknown; the shape of a public model is known by its name."""
-    why = f"opsk cannot read the settings of {framework} yet" if framework else "no setting that opsk knows states it"
+    is_unread = framework is not None and framework not in _READ
+    why = f"opsk cannot read the settings of {framework} yet" if is_unread else "no setting that opsk knows states it"
     fields = (
         *(() if model_name else SHAPE),
         *(() if fixes_length(model_name) else ("model.seq",)),

@@ -127,18 +127,25 @@ OTHER_PARTS = frozenset(
 PRECISION_WORDS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("bf16", "bfloat16", "torch.bfloat16", "bf16-mixed", "bf16-true", "amp_bf16", "bf16_mixed"), "bf16"
+            (
+                *("bf16", "bfloat16", "torch.bfloat16", "bf16-mixed", "bf16-true", "amp_bf16", "bf16_mixed"),
+                *("amp_bfloat16", "pure_bf16"),
+            ),
+            "bf16",
         ),
         **dict.fromkeys(
-            ("fp16", "float16", "half", "torch.float16", "16-mixed", "16-true", "amp_fp16", "amp", "16"), "fp16"
+            ("fp16", "float16", "half", "torch.float16", "16-mixed", "16-true", "amp_fp16", "amp", "16", "pure_fp16"),
+            "fp16",
         ),
         **dict.fromkeys(("fp32", "float32", "float", "torch.float32", "32", "32-true"), "fp32"),
         **dict.fromkeys(("fp8", "amp_fp8"), "fp8"),
     }
 )
 """Number formats by the words for them."""
-TRUE_FORMATS: Mapping[str, str] = MappingProxyType({"bf16-true": "bf16", "16-true": "fp16"})
-"""Words with which weights, gradients and moments are in 16 bits too."""
+TRUE_FORMATS: Mapping[str, str] = MappingProxyType(
+    {"bf16-true": "bf16", "16-true": "fp16", "pure_bf16": "bf16", "pure_fp16": "fp16"}
+)
+"""Words with which weights, gradients and moments are in 16 bits too: Lightning's, and OpenCLIP's ``--precision``."""
 FSDP_WORDS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("full_shard", "hybrid_shard", "full", "hybrid"), "zero3"),

@@ -75,6 +75,7 @@ def test_a_program_that_no_reader_knows_is_not_asked_for_its_shape() -> None:
     completion = complete(workload)
     assert "model.heads" in completion.missing
     assert find_missing_values(workload, completion) == ()
+    assert find_missing_values(replace(workload, framework="deepspeed"), completion) == ()
     assert find_missing_values(replace(workload, framework="megatron-lm"), completion) != ()
 
 

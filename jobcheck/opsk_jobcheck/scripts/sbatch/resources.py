@@ -315,12 +315,18 @@ class _Merger:
         )
 
     def _derive_one_node(self) -> None:
-        """Take one node for the one task that a script asks for; a step's one task states nothing about the job."""
-        entry = self.evidence.get("slurm.ntasks")
-        if "nodes" in self.values or self.values.get("ntasks") != 1 or entry is None or not entry.line:
+        """Take one node for the one task, or the one GPU of the job, that a script asks for.
+
+        A step's one task states nothing about the job.
+        """
+        entry, text = self.evidence.get("slurm.ntasks"), "one task runs on one node"
+        if self.values.get("ntasks") != 1:
+            entry, text = self.evidence.get("plan.gpus"), "one GPU is on one node"
+            is_one = self.values.get("gpus") == 1 and "ntasks" not in self.values and "slurm.ntasks" not in self.unknown
+            entry = entry if is_one else None
+        if "nodes" in self.values or entry is None or not entry.line:
             return
         self.values["nodes"] = 1
-        text = "one task runs on one node"
         self.evidence["plan.nodes"] = Evidence(field="plan.nodes", value=1, file=entry.file, line=entry.line, text=text)
 
     def _derive_one_task_per_node(self) -> None:

@@ -298,6 +298,27 @@ def test_gpus_that_an_engine_of_the_script_takes_are_not_idle() -> None:
     assert not workload.problems
 
 
+def test_a_fork_of_openclip_has_its_formats_and_no_loss_over_all_ranks() -> None:
+    """A flag of its own tells it from OpenCLIP, whose loss compares all samples with all unless told --local-loss."""
+    flags = "--model ViT-L-14 --batch-size 256 --precision {word} --grad-checkpointing --continual-batch-size 32"
+    for word, weights in (("pure_bf16", "bf16"), ("amp_bfloat16", None)):
+        workload = read(f"{RUN} {flags.format(word=word)}")
+        options = dict(workload.options)
+        assert workload.plan.precision is Precision.BF16
+        assert (options.get("weights.dtype"), options["loss.local"]) == (weights, "true")
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("torchrun --nproc_per_node 4 /work/picotron/mine_train.py", "no setting that opsk knows states it"),
+        ("xtuner train c.py", "opsk cannot read the settings of xtuner yet"),
+    ],
+)
+def test_only_the_settings_of_a_framework_without_a_reader_are_called_unreadable(command: str, why: str) -> None:
+    assert next(entry.why for entry in read(command).unknown if entry.field == "plan.micro_batch") == why
+
+
 def test_other_optimizers_than_adam_are_named() -> None:
     options = dict(read(f"{RUN} {SHAPE}", {"train.py": "o = torch.optim.SGD(p)\nloss.backward()"}).options)
     assert options["optimizer.name"] == "sgd"

@@ -85,6 +85,9 @@ def test_nodes_that_a_file_or_no_list_names_are_not_counted(option: str) -> None
         ("--gpus-per-node=4 --ntasks=8", None, None),  # Slurm may spread tasks
         ("--gpus-per-node=4 --nodes=2-4", None, None),
         ("--gpus=8", None, 8),
+        ("--gpus=h100-80:1", 1, 1),  # a node has at least one of them
+        ("--gpus=1 --ntasks=4", None, 1),
+        ("--gpus=1 --nodes=1-2", None, 1),
         ("--cpus-per-task=8", None, None),  # nothing is said of GPUs
     ],
 )

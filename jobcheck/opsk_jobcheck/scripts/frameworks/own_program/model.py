@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from opsk.frameworks.settings.usual_settings import IMAGE_SIDES, MODELS
-from opsk.workload.measured_model import INPUT_SIZE
+from opsk.workload.measured_model import INPUT_SIZE, LOCAL_LOSS
 from opsk.workload.public_models.lookup import public_model
-from opsk.workload.public_models.measured import is_public
+from opsk.workload.public_models.measured import find_measured, is_public
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, UNNAMED, name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
@@ -212,7 +212,13 @@ def _doubt_loaded_modules(settings: ProgramSettings, reading: Reading) -> None:
 
 
 def state_loss(settings: ProgramSettings, reading: Reading) -> None:
-    """State a loss that is fused with the output layer, where the program certainly uses one."""
+    """State a loss that is fused with the output layer, where the program certainly uses one.
+
+    A contrastive loss counts as one that compares the samples of a GPU: only OpenCLIP compares all with all by default.
+    """
+    measured = find_measured(reading.model_name or "")
+    if measured is not None and measured.kind == "clip":
+        reading.findings.options.setdefault(LOCAL_LOSS, "true")
     for call in settings.source.calls if settings.source is not None else ():
         is_fused = _FUSED_LOSSES.fullmatch(call.function) or _FUSED_LOSSES.fullmatch(call.owner)
         switch = call.keywords.get("fused_linear_cross_entropy")
