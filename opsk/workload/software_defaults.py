@@ -35,7 +35,7 @@ _LATER = ("blackwell", "blackwell-ultra", "blackwell-rtx")
 SETTINGS = (
     *("family", "attention_kernel", "flash", "layer_kernels", "compiled", "states", "loss_kernel", "sharding"),
     *("sequence_parallel", "tp_comm_overlap", "tp_async", "ep_comm_overlap", "optimizer_step", "cuda_graphs"),
-    *("moe_dispatcher", "moe_gemm", "moe_permute_fusion", "fused_moe"),
+    *("moe_dispatcher", "moe_gemm", "moe_permute_fusion", "fused_moe", "natural_routing"),
     *("compiled_loss", "recompute", "stage_balance", "micro_batch", "pretrain_micro_batch"),
     *("lora_targets", "adapter_format", "upcast_base", "reentrant", "keeps_gathered", "reduces_16bit", "fused_norms"),
     *("expandable_segments", "quantised_head", "lora_dropout", "keeps_base_inputs", "qkv_layout", "memory_definition"),

@@ -97,7 +97,7 @@ def build_model(cells: Cells, software: RunSoftware, *, fused_attention: bool) -
         _take_usual(cells, values, software, is_moe=is_moe)
     if cells.wrong:
         return None
-    return _build_shape(cells, values, fused_attention=fused_attention)
+    return _build_shape(cells, values, software, fused_attention=fused_attention)
 
 
 def _read_other_sizes(cells: Cells, stated: Mapping[str, int], *, is_moe: bool) -> dict[str, Any]:
@@ -328,7 +328,9 @@ def _take_ffn(cells: Cells, values: dict[str, Any], *, gated: bool, is_moe: bool
         cells.assume("model.ffn", chosen, rule)
 
 
-def _build_shape(cells: Cells, values: dict[str, Any], *, fused_attention: bool) -> ModelShape | None:
+def _build_shape(
+    cells: Cells, values: dict[str, Any], software: RunSoftware, *, fused_attention: bool
+) -> ModelShape | None:
     """Return the shape of complete values."""
     values["flash_attention"] = fused_attention
     capacity = cells.quantity("capacity_factor")
@@ -338,6 +340,9 @@ def _build_shape(cells: Cells, values: dict[str, Any], *, fused_attention: bool)
         values["capacity_factor"] = cells.assume("model.capacity_factor", _CAPACITY, "no capacity is stated")
     if cells.flag("moe_balanced") is False:
         values["expert_imbalance"] = cells.assume("model.expert_imbalance", _UNEVEN_ROUTING, "routing is natural")
+    elif cells.flag("moe_balanced") is None and (cells.size("ep") or 1) > 1 and software.routes_naturally:
+        why = f"{software.words}: {software.defaults['natural_routing'].why}"
+        values["expert_imbalance"] = cells.assume("model.expert_imbalance", _UNEVEN_ROUTING, why)
     take_mixers(cells, values)
     if not values.get("experts"):
         for name in ("top_k", "shared_experts", "expert_ffn", "dense_layers", "shared_ffn"):

@@ -62,8 +62,8 @@ from opsk.workload.rules import MAX_GPUS
 
 FITS_FROM = 0.5
 """A plan is assumed to fit from this probability on."""
-PLAIN_RECOMPUTE_UNTIL = 2021
-"""Selective recomputation is of 2022 (Korthikanti et al., arXiv 2205.05198)."""
+SELECTIVE_RECOMPUTE_SINCE = "2022-05"
+"""Recomputing attention alone came with Korthikanti et al. (arXiv 2205.05198); before it all layers were, or none."""
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 _BATCH_TOKENS = 1 << 21
 """Tokens of a step whose batch is not known, where software accumulates gradients: 2 M, somewhat below GPT-3's 3.2 M.
@@ -500,7 +500,7 @@ def _recomputes(stated: PlanConstraints, model: ModelShape, software: RunSoftwar
         return (stated.recompute,)
     if model.flash_attention and software.family is Software.MEGATRON_CORE:
         return (Recompute.NONE, Recompute.SELECTIVE)
-    if model.flash_attention or software.year <= PLAIN_RECOMPUTE_UNTIL:
+    if model.flash_attention or software.month < SELECTIVE_RECOMPUTE_SINCE:
         return (Recompute.NONE, Recompute.FULL)
     return (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 

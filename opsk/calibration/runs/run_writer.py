@@ -75,7 +75,7 @@ COLUMNS = (
     *("quantised_head", "lora_dropout", "keeps_base_inputs", "qkv_layout", "gathers_fp32", "keeps_kv_cache"),
     *("accumulates_unsharded", "flat_adapters"),
     *("micro_batch", "global_batch", "iter_time_s"),
-    *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"),
+    *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params", "moe_balanced"),
 )
 _TRUE_ONLY_FLAGS = (
     "accumulates_unsharded",
@@ -95,6 +95,7 @@ _NEWER = frozenset(
         "offload_modules",
         "fp8_params",
         "qkv_layout",
+        "moe_balanced",
         *_TRUE_ONLY_FLAGS,
     }
 )
@@ -315,6 +316,7 @@ def _experts(model: ModelShape, plan: Plan) -> dict[str, str]:
         "moe_permute_fusion": "yes" if plan.moe_permute_fusion else "no",
         "ep_comm_overlap": "yes" if plan.ep_overlap else "no",
         "cuda_graphs": "yes" if plan.fused_moe else "no",
+        "moe_balanced": ("yes" if model.expert_imbalance == 1 else "no") if plan.ep > 1 else "",
     }
 
 

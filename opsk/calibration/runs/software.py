@@ -73,6 +73,11 @@ class RunSoftware:
         return self.name in _TRAINERS
 
     @property
+    def routes_naturally(self) -> bool:
+        """Whether nothing forces tokens to spread evenly over the experts."""
+        return bool(self.defaults["natural_routing"].value)
+
+    @property
     def words(self) -> str:
         """The name in the reasons of assumptions."""
         return f"{self.name or self.family.value} of {self.month}"

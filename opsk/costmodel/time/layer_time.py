@@ -28,7 +28,6 @@ from opsk.costmodel.efficiency.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import (
     all_of,
     any_of,
-    ceil,
     hypot,
     log2,
     logical_not,
@@ -40,7 +39,7 @@ from opsk.costmodel.elementwise import (
     when,
     where,
 )
-from opsk.costmodel.machine import Machine, generations, load_kernel_rates
+from opsk.costmodel.machine import Machine, load_kernel_rates
 from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES, Passes
 from opsk.costmodel.sizes.flops import attention_matrices, index_matrices, token_flop
 from opsk.costmodel.sizes.mixers import mixer_passes, mixer_products
@@ -50,6 +49,8 @@ from opsk.costmodel.table import PRECISIONS, SOFTWARE, STATES, BoolColumn, Float
 from opsk.costmodel.time.adapter_time import adapter_time, count_launches, unpacked_s
 from opsk.costmodel.time.elementwise_time import FormatWidths, activation_time, around_attention
 from opsk.costmodel.time.experts import expert_time
+from opsk.costmodel.time.gradient_time import accumulation_s
+from opsk.costmodel.time.head_time import head_s
 from opsk.workload.plan import Precision, Software, States
 
 _TORCHAO: dict[Precision, tuple[float, float]] = {
@@ -105,27 +106,15 @@ LATENT_WIDTH = 128.0
 """Kernels for latent attention (192 wide queries, 128 wide values) reach what those for heads of 128 do: 0.98 to 1.05
 of it forward and 0.81 to 0.93 backward on H200 and GB200 (benchmarks/published/attention_fits.csv)."""
 _WIDTHS = (64.0, 128.0, 256.0)
-LOSS_FORWARD_BYTES, LOSS_BACKWARD_BYTES = 20.0, 14.0
-"""Traffic for one logit in the unfused fp32 cross entropy: cast, maximum, exponent, sum; gradient, cast."""
 ALIGNED_ELEMENTS = 8.0
 """Tensor cores take rows of 16 bytes (NVIDIA, Matrix Multiplication Background, section 3): heads of 8 elements."""
 UNALIGNED_FACTOR = 8.0
 """How much slower unfused attention runs with heads that are no multiple of that: BLOOM's trials of head counts, whose
 steps of 175B to 200B models are 20 to 25 % longer with heads of 108, 150 or 450 than of 96 to 224 (A100, 2022)."""
-UNALIGNED_ROW_FACTORS = {
-    **dict.fromkeys(("volta", "turing", "ampere", "ada"), 3.0),
-    **dict.fromkeys(("hopper", "blackwell", "blackwell-ultra", "blackwell-rtx"), 5.0),
-}
-"""How much slower products that read rows of logits run where a row is no multiple of 16 bytes, by chip generation.
-GPT-2's 50257 rows padded to 50304 make a whole step of 124M weights on A100 1.14 times as fast (compiled; Raschka, LLMs
-from Scratch, chapter 5) to 1.25 times (Karpathy, nanoGPT, 2023): the head's two backward products, a sixth of its work,
-3 times. Newer GPUs fall back to the same kernels of two-byte loads, whose rate grew with multiprocessors and clock (1.5
-times from A100 to H100) and not with tensor cores (2.6 times)."""
 AUTOCAST_WEIGHT_BYTES = 6.0
 """Autocast reads an fp32 weight and writes its 16-bit copy, which it holds for the forward."""
 _AUTOCAST, _FP32 = STATES.index(States.AUTOCAST), PRECISIONS.index(Precision.FP32)
 _NOTHING = to_float(0.0)
-_UNALIGNED_ROWS = np.array([UNALIGNED_ROW_FACTORS.get(name, 1.0) for name in generations()])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +178,7 @@ def layer_time(
         sparse = _add_launch_wait(sparse, plans, machine)
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
-    head = _head(model, plans, shares, machine, software)
+    head = head_s(model, plans, shares, machine, software)
     mtp = _NOTHING
     if model.has_mtp:
         last = where(model.is_moe > 0, sparse.total, plain.total)
@@ -323,17 +312,22 @@ def _of_products(
     tokens, size = shares.tokens, machine.matmul_size
     arithmetic_s = 2.0 / machine.matmul_flop_per_s * ((tokens + size) * weights + size * tokens * sides)
     products = _Products(arithmetic_s=arithmetic_s, activation_bytes=activation_bytes, weights=weights)
-    return _add_unpacked(_passes(products, machine, shares), plans, shares, machine, weights)
+    return _add_weight_work(_passes(products, machine, shares), plans, shares, machine, weights)
 
 
-def _add_unpacked(passes: Passes, plans: PlanTable, shares: Shares, machine: Machine, weights: FloatColumn) -> Passes:
-    """Add the time in which weights are put into the products' format: fp32 ones under autocast, and quantised ones.
+def _add_weight_work(
+    passes: Passes, plans: PlanTable, shares: Shares, machine: Machine, weights: FloatColumn
+) -> Passes:
+    """Add the time in which weights are put into the products' format, and their gradients are added up.
 
     Autocast casts a whole fp32 weight once a forward (4 + 2 bytes), which FSDP does as it gathers.
     """
     unpacked = unpacked_s(plans, machine, weights)
     if unpacked is not None:
         passes = passes + Passes(forward=unpacked, by_input=unpacked, by_weight=_NOTHING)
+    added_up = accumulation_s(plans, shares, machine, weights)
+    if added_up is not None:
+        passes = passes + Passes(forward=_NOTHING, by_input=_NOTHING, by_weight=added_up)
     is_cast: BoolColumn = plans.states == _AUTOCAST
     if any_of(is_cast):
         is_cast = is_cast & (plans.software == _PYTORCH) & (plans.precision != _FP32)
@@ -387,7 +381,7 @@ def _experts(
         weights=weights,
     )  # fmt: skip
     products = _add_casts(expert_time(model, shares, machine, software), casts)
-    products = _add_unpacked(products, plans, shares, machine, weights)
+    products = _add_weight_work(products, plans, shares, machine, weights)
     return products + activation_time(model, shares, machine, software, tokens * width, wide)
 
 
@@ -412,36 +406,6 @@ def _attention(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: M
         by_input=where(is_fused, backward, 2.0 * arithmetic + 9.5 * scores_s),
         by_weight=_NOTHING,
     )
-
-
-def _head(
-    model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine, software: SoftwareColumns
-) -> FloatColumn:
-    """Return the time of final norm, head and loss, forward and backward, for one micro-batch [s].
-
-    Three products: forward, gradient by input, and by weight as far as the head is trained. The latter two read the
-    gradient of the logits.
-    """
-    tokens, size, hidden = shares.tokens, machine.matmul_size, model.hidden
-    weights, trained = shares.vocab * hidden, shares.trained_share
-    products = (tokens + size) * weights + size * tokens * (hidden + shares.vocab)
-    backward = (2.0 + 2.0 * trained) * _unaligned_factor(model, plans, shares, machine)
-    arithmetic = (2.0 + backward) / machine.plain_flop_per_s * products
-    logits = tokens * shares.vocab
-    moved = (2.0 + trained) * (logits + weights + tokens * hidden) * shares.activation_bytes
-    moved = moved + trained * weights * GRADIENT_UPDATE_BYTES
-    loss = logits * (LOSS_FORWARD_BYTES + LOSS_BACKWARD_BYTES) * software.elementwise_factor
-    return hypot(arithmetic, moved / machine.hbm_bytes_per_s) + loss / machine.hbm_bytes_per_s
-
-
-def _unaligned_factor(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine) -> FloatColumn:
-    """Return how much slower products run that read rows of logits, which only some software pads.
-
-    Megatron pads the vocabulary, and torch.compile the operands of its products.
-    """
-    rows = ceil(model.vocab / shares.tp)
-    is_padded = plans.compiled | (plans.software != _PYTORCH) | (rows % ALIGNED_ELEMENTS == 0)
-    return where(is_padded, 1.0, lookup(_UNALIGNED_ROWS, to_int(machine.generation)))
 
 
 def is_low(plans: PlanTable) -> BoolColumn:

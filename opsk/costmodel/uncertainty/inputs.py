@@ -5,7 +5,7 @@ from __future__ import annotations
 TIME_INPUTS = frozenset(
     {
         *("model.layers", "model.hidden", "model.heads", "model.ffn", "model.seq", "model.experts", "model.top_k"),
-        "model.mixer_layers",
+        *("model.mixer_layers", "model.expert_imbalance"),
         *("cluster.gpu", "cluster.nic_gbps"),
         *("plan.gpus", "plan.tp", "plan.pp", "plan.cp", "plan.dp", "plan.ep", "plan.micro_batch"),
         *("plan.global_batch", "plan.recompute", "plan.sharding", "plan.precision"),

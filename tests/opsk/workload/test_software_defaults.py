@@ -50,6 +50,7 @@ VALUES = {
     "moe_gemm": set(MoeGemm),
     "moe_permute_fusion": {True, False},
     "fused_moe": {True, False},
+    "natural_routing": {True, False},
     "ep_comm_overlap": {True, False},
     "upcast_base": {True, False},
     "expandable_segments": {True, False},
