@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from opsk.postmortem.evidence.index import (
     redact_for_owner,
     write_user_copies,
 )
+from opsk.postmortem.evidence.job_end import ACTIVE, ASK_EVERY_S, SUCCEEDED
 from opsk.postmortem.evidence.mark_writer import mark_report
 from opsk.postmortem.evidence.node_files import job_folder, list_job_folders, read_node_files, write_atomically
 from opsk.postmortem.evidence.reporting import remove_note
@@ -50,7 +50,7 @@ from opsk.postmortem.values import (
     Role,
 )
 from opsk.slurm.adapter import slurm_client
-from opsk.slurm.cluster_name import VARIABLE, cluster_name
+from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.accounting import AccountingClient
 from opsk.slurm.records import JobRecord
 from opsk.text import escape, to_json_values
@@ -60,9 +60,6 @@ KINDS = {"kernel.xid": "xid", "torch.watchdog_timeout": "nccl_watchdog"}
 _NUMBERS = ("code", "seq", "enqueued", "completed", "numel_in", "numel_out", "timeout_ms", "ran_ms", "exit", "status")
 MAX_EVIDENCE = 2000
 _ORDER = {Role.ROOT: 0, Role.CONFIRMATION: 1, Role.CASCADE: 2}
-_ACTIVE = frozenset(("RUNNING", "PENDING", "COMPLETING", "CONFIGURING", "SUSPENDED"))
-_SUCCEEDED = frozenset(("COMPLETED",))
-_ASK_EVERY_S = 2.0
 
 Warn = Callable[[str], None]
 """Receives a message on what could not be done, although the report is there."""
@@ -287,48 +284,39 @@ def _get_end_s(report: Report) -> float:
     return report.job.end_s if report.job is not None and report.job.end_s is not None else time.time()
 
 
-def write_automatic_report(
-    job: str, note: Path | None = None, *, wait_s: float | None = None, cluster: str = "", warn: Warn = log_warning
+def report_ended_job(
+    job: str, note: Path | None, folder: Path, *, wait_s: float, cluster: str, warn: Warn = log_warning
 ) -> int:
     """Write the report on a failed job next to its evidence and into the store; nothing for other jobs.
+
+    `opsk.app.automatic_report` has looked whether the job has ended. Returns 1 where a cause was found, else 0.
 
     Parameters
     ----------
     note
         Note of the job in a node's spool; it is removed when the report is stored.
+    folder
+        Folder of the evidence on all jobs.
     wait_s
-        How long to wait for the nodes and Slurm [s]; by default the site's setting.
-    cluster
-        Cluster of the job; by default from the environment, which the collector has from the job's prolog.
+        How long to wait for the nodes and Slurm [s].
 
     Raises
     ------
     InputError, SlurmError
         There is no evidence on the job, or the report cannot be written.
     """
-    site = load_site()
-    folder = site.postmortem.folder
-    if folder is None:
-        raise InputError("no folder for reports", hint="set folder under [postmortem] in opsk.toml")
-    cluster = cluster or os.environ.get(VARIABLE, "")
-    evidence = _wait_for_evidence(job, site.postmortem.wait_s if wait_s is None else wait_s, cluster)
+    evidence = _wait_for_evidence(job, wait_s, cluster)
     state = evidence.job.state if evidence.job is not None else ""
-    if state in _SUCCEEDED:
-        _remove_note(note)
-    if state in _SUCCEEDED or state in _ACTIVE:
+    if state in SUCCEEDED and note is not None:
+        remove_note(note)
+    if state in SUCCEEDED or state in ACTIVE:
         return 0
     report = explain_evidence(evidence, warn)
     job_cluster = evidence.job.cluster if evidence.job is not None else ""
     write_report(report, job_folder(folder, JobKey(cluster=cluster or job_cluster, job=job)), warn)
-    if _store_report(report, site, warn):
-        _remove_note(note)
-    return 1 if report.root is not None else 0
-
-
-def _remove_note(note: Path | None) -> None:
-    """Remove the note of a job that is done."""
-    if note is not None:
+    if _store_report(report, load_site(), warn) and note is not None:
         remove_note(note)
+    return 1 if report.root is not None else 0
 
 
 def _wait_for_evidence(job: str, wait_s: float, cluster: str) -> Evidence:
@@ -345,15 +333,15 @@ def _wait_for_evidence(job: str, wait_s: float, cluster: str) -> Evidence:
             return evidence
         if late and problem is not None:
             raise problem
-        time.sleep(_ASK_EVERY_S)
+        time.sleep(ASK_EVERY_S)
 
 
 def _is_final(evidence: Evidence) -> bool:
     """Return whether the evidence is complete."""
     facts = evidence.job
-    if facts is None or not facts.state or facts.state in _ACTIVE:
+    if facts is None or not facts.state or facts.state in ACTIVE:
         return False
-    if facts.state in _SUCCEEDED:
+    if facts.state in SUCCEEDED:
         return True
     return evidence.gathered.get("node_files", "").startswith(f"{len(facts.nodes)} of")
 

@@ -85,7 +85,7 @@ def _report_missed_jobs(site: SiteConfig, paths: NodePaths) -> int:
     if not site.postmortem.automatic:
         return ExitStatus.ANSWER
     # The prolog and the epilog need none of these.
-    from opsk.app.postmortem import write_automatic_report
+    from opsk.app.automatic_report import write_automatic_report
     from opsk.postmortem.evidence.missed_jobs import format_messages, report_missed
     from opsk.slurm.adapter import slurm_client
     from opsk.slurm.cluster_name import cluster_name

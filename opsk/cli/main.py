@@ -29,7 +29,7 @@ CORE_COMMANDS = {
     "losses": "opsk.cli.losses:losses",
     "place": "opsk.cli.place.command:place",
     "plan": "opsk.cli.plan.command:plan",
-    "postmortem": "opsk.cli.postmortem:postmortem",
+    "postmortem": "opsk.cli.postmortem.command:postmortem",
     "collect": "opsk.cli.collect:collect",
     "predict": "opsk.cli.predict.command:predict",
     "probe": "opsk.cli.probe.command:probe",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.postmortem import write_job_bundle
+from opsk.cli.postmortem.report import write_job_bundle
 from opsk.postmortem.evidence.node_files import FORM
 from opsk.postmortem.values import JobFacts, Report
 

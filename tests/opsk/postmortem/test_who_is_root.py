@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.postmortem import format_report
+from opsk.cli.postmortem.report import format_report
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning import explain
 from opsk.postmortem.reasoning.owners import describe_owner

@@ -1,4 +1,4 @@
-"""Implements ``opsk postmortem``: explains why a job failed, with the evidence."""
+"""Explains why a job failed, and prints, writes and lists the reports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from pathlib import Path
 import click
 
 from opsk.app.postmortem import (
-    ReportList,
     build_postmortem_document,
     explain_evidence,
     gather_job_evidence,
     list_reports,
-    write_automatic_report,
     write_job_bundle,
 )
 from opsk.cli.document import echo_json, echo_message
@@ -35,42 +33,20 @@ _PATH = click.Path(path_type=Path)
 _JOB = re.compile(r"\d{1,10}(?:[_+.]\S{0,20})?")
 
 
-@click.command()
-@click.argument("names", nargs=-1, metavar="[JOB] [FILE...]")
-@click.option("--log", "logs", multiple=True, type=_PATH, metavar="FILE",
-              help="Output of the job or of one of its ranks; repeatable, and more FILEs may follow.")  # fmt: skip
-@click.option("--kernel-log", "kernel_logs", multiple=True, type=_PATH, metavar="[NODE=]FILE",
-              help="Kernel log or journal of a node (dmesg, journalctl -k); repeatable.")  # fmt: skip
-@click.option("--flight-recorder", "recorder", multiple=True, type=_PATH, metavar="PATH",
-              help="Dumps of PyTorch's flight recorder, a folder or a file; repeatable.")  # fmt: skip
-@click.option("--gathered", multiple=True, type=_PATH, metavar="DIR",
-              help="Evidence that nodes collected, if it is not in the site's folder; repeatable.")  # fmt: skip
-@click.option("--list", "as_list", is_flag=True, help="List the stored reports.")
-@click.option("--all-clusters", is_flag=True, help="With --list: include reports of other clusters.")
-@click.option("--automatic", is_flag=True, help="Write a report if the job failed; the epilog's collector uses it.")
-@click.option("--note", type=_PATH, metavar="FILE", help="With --automatic: the note to remove after the report.")
-@click.option("--bundle", type=_PATH, metavar="FILE.tar.gz",
-              help="Write report and evidence, without secrets, into an archive to share.")  # fmt: skip
-@click.option("--anonymous", is_flag=True, help="With --bundle: replace the names of nodes and users.")
-@click.option("--html", type=_PATH, metavar="FILE", help="Also write the report as one HTML file.")
-@click.option("--md", type=_PATH, metavar="FILE", help="Also write the report as Markdown.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-def postmortem(
-    *, names: tuple[str, ...], logs: tuple[Path, ...], kernel_logs: tuple[Path, ...], recorder: tuple[Path, ...],
-    gathered: tuple[Path, ...], as_list: bool, all_clusters: bool, automatic: bool, note: Path | None,
-    bundle: Path | None, anonymous: bool, html: Path | None, md: Path | None, as_json: bool,
+def explain_job(
+    names: tuple[str, ...], *, logs: tuple[Path, ...], kernel_logs: tuple[Path, ...], recorder: tuple[Path, ...],
+    gathered: tuple[Path, ...], bundle: Path | None, anonymous: bool, html: Path | None, md: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Explain why JOB failed: what failed first, where, on what evidence, and what evidence is missing.
+    """Explain why a job failed, print the report and write it where it is requested; return the exit status.
 
-    With JOB, opsk asks Slurm and collects all the evidence on the job. Without it, only the given logs are read.
-
-    Exit status: 0 nothing failed, or the cause is unknown; 1 a cause was found; 2 nothing could be read.
+    Raises
+    ------
+    InputError, SlurmError
+        Nothing could be read, or a file cannot be written.
+    click.UsageError
+        There is nothing to explain.
     """
-    if as_list:
-        return _print_list(list_reports(all_clusters=all_clusters, warn=echo_message), as_json=as_json)
-    job, logs = _split_names(names, logs)
-    if automatic and job:
-        return write_automatic_report(job, note, warn=echo_message)
+    job, logs = split_names(names, logs)
     if not job and not logs and not kernel_logs and not recorder and not gathered:
         raise click.UsageError("name a job, or logs with --log")
     files = [LogFile(path=path) for path in logs] + [_parse_kernel_log(str(text)) for text in kernel_logs]
@@ -91,7 +67,7 @@ def postmortem(
     return ExitStatus.BAD_NEWS if report.root is not None else ExitStatus.ANSWER
 
 
-def _split_names(names: tuple[str, ...], logs: tuple[Path, ...]) -> tuple[str, tuple[Path, ...]]:
+def split_names(names: tuple[str, ...], logs: tuple[Path, ...]) -> tuple[str, tuple[Path, ...]]:
     """Return the job and the logs: an argument after ``--log FILE`` that is no job number is a log, too."""
     jobs = [name for name in names if not Path(name).is_file() and (_JOB.fullmatch(name) or not logs)]
     if len(jobs) > 1:
@@ -140,8 +116,9 @@ def _parse_kernel_log(text: str) -> LogFile:
     return LogFile(path=Path(text), kind="kernel")
 
 
-def _print_list(listed: ReportList, *, as_json: bool) -> int:
+def print_list(*, all_clusters: bool, as_json: bool) -> int:
     """List the reports."""
+    listed = list_reports(all_clusters=all_clusters, warn=echo_message)
     if as_json:
         echo_json({"reports": listed.reports, "other_clusters": listed.other_clusters})
         return ExitStatus.ANSWER

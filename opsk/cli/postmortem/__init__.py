@@ -1,0 +1,1 @@
+"""``opsk postmortem``: explains why a job failed, with the evidence."""
