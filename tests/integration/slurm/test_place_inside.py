@@ -143,6 +143,7 @@ def test_the_task_prolog_tells_ranks_without_a_change_to_the_script(inside: Insi
         f"srun bash -c '{TASK}; echo world=$WORLD_SIZE master=$MASTER_ADDR node_rank=$NODE_RANK'",
         OPSK_PLACE="1",
         OPSK_PLAN="plan.toml",
+        OPSK_PLACE_TIMEOUT_S="60",
     )
     assert ranks(said) == seats(BY_UNIT)
     assert said.count("world=12 master=n0") == 12
