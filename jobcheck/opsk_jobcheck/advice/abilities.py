@@ -15,6 +15,7 @@ from opsk.workload.defaults import ON_DEEPSPEED
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Recompute, Schedule, Sharding, States
 from opsk.workload.workload import Workload
+from opsk_jobcheck.scripts.frameworks.own_program.plan import SPLITS_NOTHING
 
 _LAYS_OUT = ("megatron-lm", "megatron-bridge")
 """Frameworks whose flags for uneven stages are written."""
@@ -104,6 +105,8 @@ def _limits(workload: Workload, model: ModelShape, requested: Plan) -> Limits:
     limits = family.limits_for(model)
     if model.measured is not None:
         limits = _without_splits(limits, has_checkpoints=model.measured.checkpointed_bytes > 0)
+    elif any(entry.field == "plan.tp" and entry.text == SPLITS_NOTHING for entry in workload.evidence):
+        limits = replace(limits, largest_tp=1, largest_pp=1, largest_cp=1, largest_ep=1, interleaved=False)
     if family.shardings is None:
         return limits
     if family.names_on_deepspeed and is_deepspeed(workload):

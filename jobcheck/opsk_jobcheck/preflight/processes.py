@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsk.text import format_count
 from opsk_jobcheck.preflight.facts import JobFacts, PreflightFinding, report
-from opsk_jobcheck.scripts.launchers.ranks import DISAGREE, REQUESTED_GPUS
+from opsk_jobcheck.scripts.launchers.ranks import DISAGREE, ONE_RANK, REQUESTED_GPUS
 from opsk_jobcheck.scripts.run_facts import IS_ONE_NODE, IS_ONLY, IS_SERIAL, MASTER, PROCESSES
 
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
@@ -14,7 +14,9 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 def check_processes(facts: JobFacts) -> PreflightFinding | None:
     """Return that fewer processes are started than GPUs are requested: PyTorch uses one GPU a process."""
     entry, count = facts.stated.get(PROCESSES), facts.find_count(PROCESSES)
-    if entry is None or count is None or not 0 < count < facts.gpus:
+    if entry is None or count is None or not 0 < count < facts.gpus or facts.reports_idle_gpus:
+        return None
+    if any(ONE_RANK in problem.what for problem in facts.workload.problems):  # the reader of the launcher says it
         return None
     on_nodes = f" on {facts.nodes} nodes" if facts.nodes > 1 else ""
     what = f"{facts.gpus} GPUs{on_nodes} are requested, and "
@@ -39,7 +41,7 @@ def check_ranks(facts: JobFacts) -> PreflightFinding | None:
         or ranks >= int(requested)
     ):
         return None
-    what = f"{requested} GPUs are requested, and the launcher starts {ranks} ranks"
+    what = f"{requested} GPUs are requested, and the launcher starts {format_count(ranks, 'rank')}"
     return PreflightFinding(what=what, advice=f"start {requested} ranks, or ask for {format_count(ranks, 'GPU')}")
 
 

@@ -172,7 +172,7 @@ def _read_processes(start: Start) -> Iterator[Evidence]:
     launch, command = start.launch, start.command
     if launch is None:
         return
-    if _is_only_program(start):
+    if _is_only_program(start) and not _spreads_model(start):
         yield start.cite(IS_ONLY, True, start.command.line, _name_program(start.command))
     count, what = _count_processes(start, launch)
     if count is not None:
@@ -240,6 +240,11 @@ def _is_only_program(start: Start) -> bool:
     programs = [entry for entry in start.run.invocations if program_of(entry) is not None]
     serves = any(not _SERVERS.isdisjoint(names_of(entry)) for entry in start.run.invocations)
     return len(programs) == 1 and not serves and _find_variable(start, "CUDA_VISIBLE_DEVICES") is None
+
+
+def _spreads_model(start: Start) -> bool:
+    """Return whether one process may use all GPUs: ``device_map`` puts layers of a model on each."""
+    return start.source is not None and any("device_map" in line for line in start.source.lines)
 
 
 def _name_program(command: Invocation) -> str:

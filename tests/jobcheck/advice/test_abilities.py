@@ -44,6 +44,29 @@ def test_frameworks_of_data_parallelism_are_offered_nothing_else(framework: str)
         assert entry.plan.sharding is not Sharding.ZERO1
 
 
+def test_a_program_that_splits_nothing_is_offered_no_split() -> None:
+    """A user's own program with DDP has no flag for tensor or pipeline parallelism."""
+    plan = StatedPlan(nodes=4, gpus_per_node=8, gpus=32, tp=1, pp=1, dp=32, micro_batch=1, global_batch=32)
+    where = Evidence(field="plan.tp", value=1, file="train.py", line=1, text="the program splits nothing")
+    open_plan, own = (
+        find_abilities(workload, *_complete(workload)).limits
+        for workload in (
+            Workload(framework=None, model=LLAMA_8B, plan=plan),
+            Workload(framework=None, model=LLAMA_8B, plan=plan, evidence=(where,)),
+        )
+    )
+    assert open_plan.largest_tp != 1
+    assert (own.largest_tp, own.largest_pp, own.largest_cp, own.interleaved) == (1, 1, 1, False)
+
+
+def _complete(workload: Workload) -> tuple[ModelShape, Plan]:
+    """Return the model and the plan of a workload that states both."""
+    completion = complete(workload)
+    assert completion.model is not None
+    assert completion.plan is not None
+    return completion.model, completion.plan
+
+
 @pytest.mark.parametrize("framework", OTHERS)
 def test_the_others_are_offered_what_they_have(framework: str) -> None:
     _, found = offered(framework, micro_batch=4, global_batch=128, tp=2, pp=1)

@@ -80,6 +80,11 @@ TORCHRUN = "srun torchrun --nnodes 4 --nproc_per_node 8 --rdzv_backend c10d --rd
         *((script("python train.py", *EIGHT), source, []) for source in SEVERAL_GPUS.values()),
         (script("accelerate launch --num_processes 2 train.py", *EIGHT), DDP, ["ranks"]),
         (script("accelerate launch --num_processes 8 train.py", *EIGHT), DDP, []),
+        (
+            script("accelerate launch --num_processes 1 train.py", *EIGHT),
+            DDP + "model = AutoModel.from_pretrained(name, device_map='auto')\n",  # one process on all GPUs
+            [],
+        ),
         (script(f"torchrun --standalone --nproc_per_node=2 {GLUE}", *EIGHT), "", []),  # its reader says it
         (script("trl vllm-serve --model gpt2 &\naccelerate launch --num_processes 7 train.py", *EIGHT), DDP, []),
         (script("python -m vllm.entrypoints.api_server &\npython train.py", *EIGHT), DDP, []),

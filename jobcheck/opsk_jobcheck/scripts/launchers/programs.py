@@ -90,8 +90,16 @@ _WORDS = (
 _OTHER = re.compile(rf"(^|[_.-])({'|'.join(_WORDS)})s?(?=[_.-]|$)", re.IGNORECASE)
 _HARNESS = re.compile(r"(^|/)(lm_eval|[\w.-]*eval(uation)?[_-]harness)([./]|$)|(^|\.)lm_eval(\.|$)")
 _FOLDER = re.compile(r"(^|/)[\w.-]{0,60}(conversions?|convert(er|or)?s?)/")
-_EVALUATES = ("--evaluate", "--eval-only", "--evaluate-only", "--test-only", "--only-eval", "--inference-only")
-"""Switches with which a training program does not train: as in DINO and torchvision."""
+_EVALUATES = (
+    "--eval",
+    "--evaluate",
+    "--eval-only",
+    "--evaluate-only",
+    "--test-only",
+    "--only-eval",
+    "--inference-only",
+)
+"""Switches with which a training program does not train: as in DINO, torchvision, and MAE and DeiT (``--eval``)."""
 _TRAINS_AS_TEXT = re.compile(r"\.backward\(|Trainer\b[^\n]{0,400}\n?[^\n]{0,100}\.(fit|train)\(")
 MAX_TEXT_CHARS = 1 << 14
 _TOOLS = frozenset(

@@ -61,6 +61,8 @@ OPTION = "launcher.ranks"
 """Name of the workload option for the number of ranks."""
 DISAGREE = "requested from Slurm do not agree"
 """How the problem ends of a launcher whose numbers differ from the request."""
+ONE_RANK = "starts one rank a node"
+"""What the problem says of a launcher that is given no number of ranks."""
 REQUESTED_GPUS = "slurm.gpus"
 """Name of the workload option for the GPUs requested from Slurm, where the job starts fewer ranks."""
 NODES_OPTION = "launcher.nodes"
@@ -367,7 +369,7 @@ def find_few_ranks(
         return ""
     is_stated = any(name in launch.launcher_flags.flags for name in PER_NODE) or "PET_NPROC_PER_NODE" in variables
     if launch.agent in ONE_RANK_LAUNCHERS and not is_stated and not launch.launcher_flags.opaque:
-        return f"{launch.agent} starts one rank a node without --nproc-per-node, and there are {per_node} GPUs"
+        return f"{launch.agent} {ONE_RANK} without --nproc-per-node, and there are {per_node} GPUs"
     if reason := _find_few_by_program(match, per_node or 0):
         return reason
     names = {word.shown.rpartition("/")[2] for word in launch.words}

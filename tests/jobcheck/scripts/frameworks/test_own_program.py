@@ -269,6 +269,7 @@ def test_a_module_of_a_package_finds_its_settings_from_the_root_on() -> None:
         ("tar xf data.tar train", False),
         ("rsync -a data train", False),
         ("torchrun --nproc_per_node=4 eval_linear.py --arch resnet50 --evaluate", False),
+        ("torchrun --nproc_per_node=4 run_class_finetuning.py --model vit_base --eval --dist_eval", False),
         ("python train_tokenizer.py --vocab_size 32000", False),
         ("torchrun train.py --model_name_or_path gpt2 --do_train false --do_predict true", False),
         ("python -c \"from mine import MyTrainer; MyTrainer.from_config('$C').fit()\"", True),

@@ -29,6 +29,8 @@ _SPLITS = (
     *("parallelize_module", "ColumnParallelLinear", "RowParallelLinear", "PipelineModule", "initialize_model_parallel"),
     *("context_parallel", "ScheduleGPipe", "Schedule1F1B", "tensor_parallel"),
 )
+SPLITS_NOTHING = "the program splits nothing"
+"""The evidence of a program without tensor, pipeline or context parallelism."""
 _LOWERED = re.compile(
     r"bf16|bfloat16|fp16|float16|half|autocast|\bamp\b|precision|Accelerator|deepspeed|lightning|fabric"
 )
@@ -74,7 +76,7 @@ def state_plan(settings: ProgramSettings, program: Program, invocation: Invocati
     elif split and split not in NUMBERS:
         doubt_entry(reading, "plan.tp", f"{split} may split the model", Entry())
     elif settings.source is not None and not split:
-        state_data_parallel_only(findings, "the program splits nothing", invocation.line)
+        state_data_parallel_only(findings, SPLITS_NOTHING, invocation.line)
 
 
 def _state_precision(settings: ProgramSettings, reading: Reading) -> None:
