@@ -10,7 +10,7 @@ from types import MappingProxyType
 from opsk.postmortem.logs.matching import TRIED_AGAIN
 from opsk.postmortem.reasoning.candidate import PROCESS_ENDS
 from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequences
-from opsk.postmortem.reasoning.levels import find_level
+from opsk.postmortem.reasoning.levels import find_level, is_python_warning
 from opsk.postmortem.reasoning.survival import demote_survived, drop_earlier_jobs, was_in_vain
 from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
 
@@ -109,8 +109,11 @@ _BY_WORDS: tuple[tuple[FailureClass, re.Pattern[str]], ...] = (
     (FailureClass.GPU_HARDWARE, re.compile(r"uncorrectable|GPU (?:is )?lost|fallen off", re.IGNORECASE)),
 )  # fmt: skip
 
-_ABOUT_NUMBERS = re.compile(r"must be (?:a |of )|should be set|please set|can only handle|--[a-z][a-z-]{0,40}nan")
-"""What a setting may be (`must be a finite number`), or an option that checks for NaN: no number went wrong."""
+_ABOUT_NUMBERS = re.compile(
+    r"must be (?:a |of )|should be set|please set|can only handle|--[a-z][a-z-]{0,40}nan|[\[(][^\])]{1,20}, ?inf[\])]"
+)
+"""What a setting may be (`must be a finite number`, `in [1, inf)`), or an option that checks for NaN: no number went
+wrong."""
 _WAITED = re.compile(
     r"(?:[Tt]imed? ?out|[Tt]imeout|within the timeout).{0,40}\bwait(?:ing|s)? (?:for|on).{0,60}"
     r"\b(?:ranks?|nodes?|workers?|members?|peers?|process(?:es)?|servers?|hosts?|head|join)\b"
@@ -226,6 +229,8 @@ def filter_findings(
             finding = replace(finding, role=Role.CONFIRMATION)
         if finding.role is Role.ROOT and find_level(finding) == "DEBUG":
             finding = replace(finding, role=Role.ADVICE, failure=None)
+        elif finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and is_python_warning(finding):
+            finding = replace(finding, role=Role.CONFIRMATION)
         filtered.append(_check_claim(finding, evidence.job))
     changed = demote_consequences(filtered, dropped, LastSteps.of(evidence), node_of_rank)
     has_failed = evidence.job is not None and evidence.job.state.startswith(_FAILED)

@@ -14,3 +14,13 @@ def find_level(finding: Finding) -> str:
     """Return ``DEBUG`` or ``WARNING`` where a program's logger wrote a line at that level, else nothing."""
     match = _LEVEL.match(finding.text) if finding.origin is Origin.JOB_LOG else None
     return "" if match is None else "DEBUG" if match["level"] == "DEBUG" else "WARNING"
+
+
+_PYTHON_WARNS = re.compile(r"\.pyx?:\d{1,6}: \w{0,40}Warning: ")
+_SAID_AS_WARNING = frozenset(("lightning.interrupted",))
+"""How a framework says that training ends."""
+
+
+def is_python_warning(finding: Finding) -> bool:
+    """Return whether Python's warnings printed a line: the program went on, with whatever it was warned of."""
+    return finding.signature not in _SAID_AS_WARNING and _PYTHON_WARNS.search(finding.text) is not None

@@ -63,6 +63,10 @@ SURVIVED = {
     "an evaluation that a program's logger reports with its traceback": (
         stamped(0, 2) + "2026-01-05 10:02:00,000 - eval - ERROR - sample 12 failed\n" + INNER + "ValueError: no answer in the text\n" + stamped(2, 9)
     ),
+    "a warning that CUDA cannot begin, after which a program uses the processor": (
+        "/opt/venv/lib/python3.12/site-packages/torch/cuda/__init__.py:141: UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040).\n"
+        "  return torch._C._cuda_getDeviceCount() > 0\ncpu\n"
+    ),
     "a requeued job that went on from its checkpoint": (
         steps(0, 40) + LIMIT + "Continuing training from checkpoint, will skip to saved global_step\n" + steps(30, 60)
     ),
@@ -93,6 +97,9 @@ ENDED = {
     ),
     "a loss of another name": (
         "".join(f"[INFO] ep=15 step={step}/193 LR=4.9e-04 L=nan mfm=nan(w=1.00)\n" for step in range(100, 140)), "numeric",
+    ),
+    "a setting of which an exception says the range": (
+        TOP + "sklearn.utils._param_validation.InvalidParameterError: The 'max_features' parameter of RandomForestClassifier must be an int in the range [1, inf), a float in the range (0.0, 1.0] or None. Got 'auto' instead.\n", "config",
     ),
     "a time limit, and what the program wrote until it was killed": (steps(0, 40) + LIMIT + steps(40, 44), "time_limit"),
     "the last command of a script was killed": (
