@@ -13,7 +13,7 @@ from typing import Any
 from opsk.workload.completion import Completion, complete
 from opsk.workload.defaults import ROLE_PREFIXES, Assumption
 from opsk.workload.model import StatedModel
-from opsk.workload.plan import Precision, Sharding
+from opsk.workload.plan import Precision, Recompute, Sharding
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import fixes_length
 from opsk.workload.workload import Workload
@@ -26,8 +26,12 @@ MICRO_BATCH = f"{PREFIX}micro_batch"
 TRAINED = f"{PREFIX}trained"
 """The option that states that no other model is in memory, whatever part is trained (``true``)."""
 ADAPTER_RANK, ADAPTER_TARGETS = f"{PREFIX}adapters.rank", f"{PREFIX}adapters.targets"
-"""The options that state the rank of the adapters that alone are trained, and the layers that have them at most."""
+ADAPTER_BASE = f"{PREFIX}adapters.base_bits"
+"""The options that state the rank of the adapters that alone are trained, and the layers that have them at most; and
+the bits of a base weight, where it is quantized for sure."""
 _TRAINABLE = "trainable"
+_WEIGHTS = "weights.dtype"
+_WHOLE_BITS = "32"
 _LOWERING = (
     *("plan.tp", "plan.pp", "plan.cp", "plan.vpp", "plan.dp", "plan.global_batch", "plan.sharding", "plan.recompute"),
     "plan.sequence_parallel",
@@ -42,10 +46,15 @@ _SHAPE = ("model.layers", "model.hidden", "model.heads")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstCase:
-    """Completed workloads of which the one with the largest memory counts, and why they are the largest."""
+    """Completed workloads of which the one with the largest memory counts, and why they are the largest.
+
+    ``has_copies`` tells that 16-bit copies of all weights come on top: autocast saves those of a base in 32 bits for
+    the backward pass.
+    """
 
     completions: tuple[Completion, ...]
     assumed: tuple[Assumption, ...]
+    has_copies: bool = False
 
 
 def find_worst_case(workload: Workload) -> WorstCase | None:
@@ -71,12 +80,17 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
         assumed.append(Assumption(field="plan", value="unset", why=f"whatever {names} may be, they lower the memory"))
     if "plan.sharding" in unknown:
         changes["sharding"] = Sharding.NONE
+    if workload.plan.recompute is None or "plan.recompute" in unknown:
+        changes["recompute"] = Recompute.NONE  # what a framework does unless told otherwise depends on its release
     if (workload.plan.micro_batch is None or "plan.micro_batch" in unknown) and MICRO_BATCH in options:
         changes["micro_batch"] = int(options[MICRO_BATCH])
         assumed.append(Assumption(field="plan.micro_batch", value=changes["micro_batch"], why="at most that many"))
     precisions: tuple[Precision | None, ...] = (workload.plan.precision,)
     if "plan.precision" in unknown or workload.plan.precision is None:
-        precisions = (Precision.FP32, Precision.FP16)  # no GPU lacks fp16
+        is_16bit = ADAPTER_RANK in options and _WEIGHTS in options
+        # no GPU lacks fp16; adapters on weights of 16 bits work in 16 bits
+        precisions = (Precision.FP16,) if is_16bit else (Precision.FP32, Precision.FP16)
+    if Precision.FP32 in precisions and len(precisions) > 1:
         assumed.append(Assumption(field="plan.precision", value="fp32", why="no number format is certain"))
     open_fields = {*_LOWERING, "plan.precision", "plan.optimizer"}
     open_fields |= {"model.seq"} if model is not workload.model or fixes_length(model.name) else set()
@@ -93,7 +107,8 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
     )
     if any(entry.model is None or entry.plan is None for entry in completions):
         return None
-    return WorstCase(completions=completions, assumed=tuple(assumed))
+    has_copies = options.get("adapters.base_bits") == _WHOLE_BITS
+    return WorstCase(completions=completions, assumed=tuple(assumed), has_copies=has_copies)
 
 
 def _limit_gpus(workload: Workload, assumed: list[Assumption]) -> Workload:
@@ -116,6 +131,11 @@ def _limit_trained(options: dict[str, str], assumed: list[Assumption]) -> bool:
         del options[_TRAINABLE]
         options |= {"adapters": "lora", "adapters.rank": rank, "adapters.targets": targets, "adapters.dropout": "true"}
         why = "the base is no larger than it is unquantized"
+        if ADAPTER_BASE in options:
+            options["adapters.base_bits"] = options[ADAPTER_BASE]
+            why = f"on a base of {options[ADAPTER_BASE]} bits"
+        elif _WEIGHTS not in options:
+            options["adapters.base_bits"] = _WHOLE_BITS
         assumed.append(Assumption(field=_TRAINABLE, value=f"LoRA rank {rank}", why=why))
         return True
     if options.get(TRAINED) != "true":

@@ -193,8 +193,9 @@ class Adviser:
             )
         try:
             return self._predict(bare, constraints)
-        except OpskError as error:
-            return replace(bare, why_unknown=(error.message,))
+        except OpskError as error:  # a GPU without bf16, above all
+            limited = advise_worst_case(bare, self.efficiency)
+            return limited if limited is not None else replace(bare, why_unknown=(error.message,))
 
     def _apply_requested_gpu(self, advice: Advice) -> Advice:
         """Return the advice with the GPU type that the job requests.

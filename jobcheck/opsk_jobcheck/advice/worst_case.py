@@ -7,18 +7,23 @@ from math import inf
 
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import predict_one
+from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.costmodel.table import PredictionTable
 from opsk.costmodel.uncertainty.verdict import compute_verdict
 from opsk.errors import OpskError
 from opsk.hardware.catalog import gpu, resolve_gpu
+from opsk.hardware.spec import ClusterSpec
 from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan, Precision
 from opsk.workload.workload import Workload
 from opsk.workload.worst_case import find_worst_case
 from opsk_jobcheck.advice.advice import Advice
 
 MAX_SHARE = 0.9
 """Share of a GPU's memory up to which the largest case fits."""
+COPY_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,7 @@ def predict_limit(workload: Workload, bare: Advice, efficiency: Efficiency) -> L
         return None
     try:
         rows = [
-            (entry, predict_one(entry.model, entry.plan, bare.cluster, efficiency))
+            (entry, _predict(entry.model, entry.plan, bare.cluster, efficiency, has_copies=case.has_copies))
             for entry in case.completions
             if entry.model is not None and entry.plan is not None
         ]
@@ -64,6 +69,26 @@ def predict_limit(workload: Workload, bare: Advice, efficiency: Efficiency) -> L
         return None
     completion, prediction = max(rows, key=lambda row: float(row[1].memory.total_bytes.high))
     return Limit(completion=completion, prediction=prediction, assumed=case.assumed)
+
+
+def _predict(
+    model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency, *, has_copies: bool
+) -> PredictionTable:
+    """Return the prediction of a plan; in 16 bits as in fp16 where the GPU has no bf16, which takes as much.
+
+    Raises
+    ------
+    OpskError
+        When it cannot be predicted.
+    """
+    if plan.precision is Precision.BF16 and "bf16" not in cluster.node.gpu.peak_flop_per_s:
+        plan = replace(plan, precision=Precision.FP16)
+    prediction = predict_one(model, plan, cluster, efficiency)
+    if not has_copies:
+        return prediction
+    total = prediction.memory.total_bytes
+    whole = replace(total, high=total.high + COPY_BYTES * total_parameters(model))
+    return replace(prediction, memory=replace(prediction.memory, total_bytes=whole))
 
 
 def fits_for_sure(prediction: PredictionTable, bare: Advice) -> bool:

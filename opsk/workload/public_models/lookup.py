@@ -20,7 +20,9 @@ from opsk.errors import ConfigError, InputError
 from opsk.workload.model import ModelShape
 
 _ORGANISATION = re.compile(r"^(.*/)?(meta[\s_-]+(?=llama))?", re.IGNORECASE | re.DOTALL)
-_VARIANT = re.compile(r"[\s_-]+(hf|base|instruct|it|chat|pretrain|pretrained|text)(?=$|[\s_-])", re.IGNORECASE)
+_VARIANT = re.compile(
+    r"[\s_-]+(hf|base|instruct|it|chat|pretrain|pretrained|text|(unsloth-)?bnb-4bit)(?=$|[\s_-])", re.IGNORECASE
+)
 _SEPARATORS = re.compile(r"[^a-z0-9.]+")
 _REQUIRED = ("layers", "hidden", "ffn", "heads", "vocab", "seq", "parameters", "source")
 _SHAPE = frozenset(item.name for item in fields(ModelShape) if item.name != "measured")

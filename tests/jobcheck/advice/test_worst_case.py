@@ -6,6 +6,7 @@ import pytest
 
 from opsk.hardware.catalog import cluster
 from opsk.workload.advice_record import Verdict
+from opsk.workload.plan import Recompute
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.advice.rendering.document import document, record, render_stored_document
@@ -168,3 +169,57 @@ def test_nothing_is_said_of_sizes_where_other_models_may_be_in_memory() -> None:
         "GRPOTrainer(model='meta-llama/Llama-3.2-1B', args=a, peft_config=LoraConfig(r=8)).train()\n"
     )
     assert advise("#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n", source).room is None
+
+
+UNSLOTH = (
+    "from unsloth import FastLanguageModel\nfrom trl import SFTConfig, SFTTrainer\n"
+    "model, tokenizer = FastLanguageModel.from_pretrained(model_name='unsloth/Meta-Llama-3.1-8B-bnb-4bit'{load})\n"
+    "model = FastLanguageModel.get_peft_model(model, r={rank}, random_state=1, use_gradient_checkpointing='unsloth')\n"
+    "a = SFTConfig(output_dir='out', per_device_train_batch_size=2, max_length=2048, bf16=choose())\n"
+    "SFTTrainer(model=model, args=a).train()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("load", "rank", "base"),
+    [
+        ("", "16", "on a base of 4 bits"),
+        (", load_in_4bit=False, load_in_8bit=True", "16", "on a base of 8 bits"),
+        (", load_in_4bit=False", "16", "the base is no larger than it is unquantized"),
+        (", load_in_4bit=choose()", "16", None),
+        ("", "choose()", None),
+        (", full_finetuning=True", "16", None),
+    ],
+)
+def test_adapters_of_unsloth_are_on_a_base_of_4_bits_unless_it_is_loaded_otherwise(
+    load: str, rank: str, base: str | None
+) -> None:
+    advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n", UNSLOTH.format(load=load, rank=rank))
+    assert advice.verdict is (Verdict.FITS if base else Verdict.UNKNOWN)
+    assert [entry.why for entry in advice.assumed if entry.field == "trainable"] == ([base] if base else [])
+
+
+def test_a_gpu_without_bf16_gets_a_verdict_where_no_format_is_stated() -> None:
+    program = (
+        "from transformers import AutoModelForSequenceClassification\nimport argparse\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--batch_size', type=int, default=8)\n"
+        "args = parser.parse_args()\nmodel = AutoModelForSequenceClassification.from_pretrained('bert-base-cased')\n"
+        "x = tokenizer(texts, truncation=True, max_length=256)\nwith torch.autocast('cuda'):\n    loss = model(x)\n"
+        "loss.backward()\n"
+    )
+    script = "#!/bin/bash\n#SBATCH --gres=gpu:{gpu}:1\npython train.py\n"
+    for gpu in ("v100", "t4"):
+        assert advise(script.format(gpu=gpu), program).verdict is Verdict.FITS, gpu
+
+
+def test_what_a_release_recomputes_by_itself_is_no_limit() -> None:
+    """TRL recomputes all layers since 0.21; an older one does not."""
+    source = LORA.format(config="r=16, target_modules='all-linear'").replace("Trainer(", "SFTTrainer(")
+    head = (
+        "from transformers import AutoModelForCausalLM, TrainingArguments\nfrom trl import SFTTrainer\n"
+        "model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.2-1B', torch_dtype=choose())\n"
+    )
+    advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n", head + source)
+    assert advice.is_limit
+    assert advice.completion.plan is not None
+    assert advice.completion.plan.recompute is Recompute.NONE

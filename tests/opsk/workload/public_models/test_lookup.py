@@ -50,6 +50,8 @@ def listed_rows() -> list[str]:
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
         ("TinyLlama-1.1B", "tinyllama-1.1b"),
         ("google/flan-t5-xxl", "flan-t5-xxl"),
+        ("unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit", "llama-3-8b"),
+        ("unsloth/Qwen2.5-7B-Instruct-unsloth-bnb-4bit", "qwen2.5-7b"),
     ],
 )
 def test_spellings_of_a_name_are_one_model(spelling: str, name: str):

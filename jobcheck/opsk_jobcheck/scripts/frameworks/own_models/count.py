@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from opsk_jobcheck.scripts.frameworks.own_models.calls import Calls
 from opsk_jobcheck.scripts.frameworks.own_models.counting import count_parameters
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
-from opsk_jobcheck.scripts.frameworks.own_models.machine import LookUp
+from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import NotedCall
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     CannotCountError,
@@ -19,6 +19,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     Span,
 )
 
+SHORT = 4
 _NOT_UNDERSTOOD = (RecursionError, TypeError, ValueError, ArithmeticError, KeyError, AttributeError, IndexError)
 """What following a text may raise that is no program, or none that runs."""
 
@@ -40,9 +41,15 @@ class Followed:
     calls: tuple[NotedCall, ...]
 
 
-def follow_program(files: Sequence[File], settings: LookUp) -> Followed:
-    """Follow a program, the file that is started first, as far as that can be done."""
-    machine = Calls(Files(files), settings)
+def follow_program(files: Sequence[File], settings: LookUp, *, is_short: bool = False) -> Followed:
+    """Follow a program, the file that is started first, as far as that can be done.
+
+    Parameters
+    ----------
+    is_short
+        Whether a part of the usual steps is enough: its model is known, and only what it is given is not.
+    """
+    machine = Calls(Files(files), settings, MAX_STEPS // SHORT if is_short else MAX_STEPS)
     try:
         count, why = _count(machine), ""
     except CannotCountError as error:

@@ -64,8 +64,9 @@ class LookUp(Protocol):
 class Machine:
     """Follows statements; what it knows of expressions and calls is added by its subclasses."""
 
-    def __init__(self, files: Files, settings: LookUp) -> None:
+    def __init__(self, files: Files, settings: LookUp, max_steps: int = MAX_STEPS) -> None:
         self.files = files
+        self.max_steps = max_steps
         self.settings = settings
         self.steps = 0
         self.depth = 0
@@ -102,7 +103,7 @@ class Machine:
             When there were too many.
         """
         self.steps += 1
-        if self.steps > MAX_STEPS:
+        if self.steps > self.max_steps:
             raise CannotCountError("the program takes more steps than opsk follows")
 
     def write(self, table: dict[Any, Any], key: Any, value: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from opsk.workload.worst_case import ADAPTER_RANK, ADAPTER_TARGETS
+from opsk.workload.worst_case import ADAPTER_BASE, ADAPTER_RANK, ADAPTER_TARGETS
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import (
     BASE_BITS,
     LOADED_AS_CONFIGURED,
@@ -40,6 +40,11 @@ _NAMES: Mapping[str, str] = MappingProxyType(
 _HARMLESS = frozenset(
     {"lora_alpha", "task_type", "inference_mode", "use_rslora", "init_lora_weights", "revision", "peft_type"}
 )
+_HARMLESS_OF_UNSLOTH = frozenset(
+    {"random_state", "use_gradient_checkpointing", "max_seq_length", "finetune_vision_layers", "finetune_mlp_modules"}
+    | {"finetune_language_layers", "finetune_attention_modules"}
+)
+_UNSLOTH = ("FastLanguageModel", "FastModel", "FastVisionModel", "FastLlamaModel")
 _LORA_FIELDS = frozenset({"r", "target_modules", "lora_dropout", "bias"})
 _DEFAULTS = (Setting(name="lora_r", value="8"), Setting(name="lora_target_modules", value="q_proj,v_proj"))
 """PEFT's own, for the models that it knows by name as Llama, Mistral, Qwen2 and Gemma."""
@@ -70,15 +75,21 @@ def state_python_adapters(settings: ProgramSettings, framework: str, findings: F
 
 def state_largest_adapters(settings: ProgramSettings, findings: Findings) -> None:
     """State the rank of adapters that are certainly all that is trained, and their layers at most."""
-    configs = _list_active(settings, LORA)
-    if configs is None or len(configs) != 1 or settings.source is None:
+    configs, makers = _list_active(settings, LORA), _list_active(settings, "get_peft_model")
+    if configs is None or settings.source is None:
         return
-    is_used = any("peft_config" in call.keywords for call in settings.source.calls)
-    if not is_used and not _list_active(settings, "get_peft_model"):
+    of_unsloth: Mapping[str, str] | None = {}
+    if not configs and makers and len(makers) == 1 and makers[0].owner in _UNSLOTH:
+        configs, of_unsloth = makers, _find_unsloth(makers[0], settings)
+    is_used = makers or any("peft_config" in call.keywords for call in settings.source.calls)
+    if len(configs) != 1 or not is_used or of_unsloth is None:
         return
     given = configs[0].keywords
-    unknown = given.keys() - {*_HARMLESS, *_LORA_FIELDS}
-    if configs[0].first.line or any(not given[name].is_known or given[name].literal for name in unknown):
+    harmless = _HARMLESS | _HARMLESS_OF_UNSLOTH if of_unsloth else _HARMLESS
+    others = given.keys() - {*harmless, *_LORA_FIELDS}
+    if (configs[0].first.line and not of_unsloth) or any(
+        not given[name].is_known or given[name].literal for name in others
+    ):
         return  # DoRA, or whole modules that are trained too
     entry = settings.resolve(given["r"]) if "r" in given else Entry(value=8)
     rank = None if entry.why or entry.value is None else parse_integer(entry.value)
@@ -87,7 +98,26 @@ def state_largest_adapters(settings: ProgramSettings, findings: Findings) -> Non
     words = _resolve(given["target_modules"], settings) if "target_modules" in given else None
     read = find_adapters([*_DEFAULTS, Setting(name="lora_target_modules", value=words or "all")], "trl", kind="lora")
     if read is not None:
-        findings.options |= {ADAPTER_RANK: str(rank), ADAPTER_TARGETS: read.get(TARGETS, "all")}
+        findings.options |= {ADAPTER_RANK: str(rank), ADAPTER_TARGETS: read.get(TARGETS, "all"), **of_unsloth}
+
+
+def _find_unsloth(maker: Call, settings: ProgramSettings) -> Mapping[str, str] | None:
+    """Return how Unsloth loads the base of adapters, in 4 bits unless told otherwise; ``None`` where that is not known.
+
+    Source: ``unsloth/models/loader.py`` of Unsloth 2024.8 to 2025.11. What else it does lowers the memory.
+    """
+    calls = settings.source.find_calls("from_pretrained") if settings.source is not None else ()
+    loads = [call for call in calls if call.owner == maker.owner]
+    if len(loads) != 1:
+        return None
+    stated = {name: settings.resolve(value) for name, value in loads[0].keywords.items() if name in _QUANTISERS}
+    whole = loads[0].keywords.get("full_finetuning")
+    if any(entry.why for entry in stated.values()) or (whole is not None and whole.literal is not False):
+        return None
+    is_8bit = "load_in_8bit" in stated and parse_boolean(stated["load_in_8bit"].value)
+    is_4bit = "load_in_4bit" not in stated or parse_boolean(stated["load_in_4bit"].value)
+    bits = {ADAPTER_BASE: "8" if is_8bit else "4"} if is_8bit or is_4bit else {}
+    return {WEIGHTS: "bf16", **bits}
 
 
 def _list_active(settings: ProgramSettings, function: str) -> list[Call] | None:

@@ -19,10 +19,11 @@ from opsk_jobcheck.scripts.frameworks.own_models.count import Followed, follow_p
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import SETS_TRAINING, NotedCall
 from opsk_jobcheck.scripts.frameworks.own_models.values import External
 from opsk_jobcheck.scripts.frameworks.own_program.model_files import read_model_files
+from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
 from opsk_jobcheck.scripts.frameworks.own_program.started_with import StartedWith
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
 from opsk_jobcheck.scripts.frameworks.python.source import Call, Value
-from opsk_jobcheck.scripts.launchers.programs import Program
+from opsk_jobcheck.scripts.launchers.programs import SHAPE, Program
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.reader import Reading
 
@@ -55,7 +56,8 @@ def follow(settings: ProgramSettings, program: Program, invocation: Invocation, 
     def read_config(path: str) -> ConfigFile | None:
         return reading.config(literal(path, invocation.line), invocation)
 
-    return follow_program(files, StartedWith(settings, list_arguments(files), read_config))
+    is_short = any(_LOADS.fullmatch(call.function) for call in source.calls)
+    return follow_program(files, StartedWith(settings, list_arguments(files), read_config), is_short=is_short)
 
 
 def is_open(settings: ProgramSettings) -> bool:
@@ -72,7 +74,7 @@ def is_open(settings: ProgramSettings) -> bool:
             return True
         if call.function.endswith("TrainingArguments") and "output_dir" not in call.keywords:
             return True  # they are given in a table
-    return not has_model
+    return not has_model and not all(settings.find(FIELDS[name], with_attributes=False) for name in SHAPE)
 
 
 def fill_calls(settings: ProgramSettings, followed: Followed) -> None:
