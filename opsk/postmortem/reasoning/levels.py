@@ -17,10 +17,10 @@ def find_level(finding: Finding) -> str:
 
 
 _PYTHON_WARNS = re.compile(r"\.pyx?:\d{1,6}: \w{0,40}Warning: ")
-_SAID_AS_WARNING = frozenset(("lightning.interrupted",))
+_ENDS_BY_WARNING = frozenset(("lightning.interrupted",))
 """How a framework says that training ends."""
 
 
 def is_python_warning(finding: Finding) -> bool:
     """Return whether Python's warnings printed a line: the program went on, with whatever it was warned of."""
-    return finding.signature not in _SAID_AS_WARNING and _PYTHON_WARNS.search(finding.text) is not None
+    return finding.signature not in _ENDS_BY_WARNING and _PYTHON_WARNS.search(finding.text) is not None

@@ -92,6 +92,9 @@ ENDED = {
         steps(0, 30) + "/opt/venv/lib/python3.11/site-packages/pytorch_lightning/trainer/call.py:54: UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown...\n"
         '  rank_zero_warn("Detected KeyboardInterrupt, attempting graceful shutdown...")\n', "cancelled",
     ),
+    "an interrupt whose traceback lost its head": (
+        steps(0, 30) + '  File "/home/u/train.py", line 222, in <module>\n    for batch in loader:\n  File "/home/u/data.py", line 12, in __getitem__\n    img = self.augment(img)\nKeyboardInterrupt\n', "cancelled",
+    ),
     "a stage that failed after training": (
         steps(0, 40) + "Training complete! Best accuracy: 0.91\n" + TOP + "FileNotFoundError: [Errno 2] No such file or directory: 'final.pt'\n", "config",
     ),
