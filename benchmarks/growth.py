@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.results import Result
-from opsk.cli.render.chart import Line, Lines, lay_out_chart, render_chart_svg
+from opsk.cli.render.chart import Line, Lines, arrange_chart, render_chart_svg
 
 Points = Sequence[tuple[float, float]]
 LEAST_FITTED = 3
@@ -101,7 +101,7 @@ def picture(results: Mapping[str, Result]) -> str:
         for panel in PANELS
         if panel.benchmark in lines
     ]  # fmt: skip
-    return render_chart_svg(lay_out_chart(panels))
+    return render_chart_svg(arrange_chart(panels))
 
 
 def _short(cost: float) -> float:

@@ -20,7 +20,7 @@ from benchmarks.found import Found, arguments, run
 from opsk.calibration.learning.evidence import MeasuredJob, NodeMeasurement
 from opsk.calibration.learning.site_fit import learn_site, predict_times
 from opsk.calibration.runs.run_writer import compute_steady_step_s
-from opsk.cli.render.chart import Line, Lines, lay_out_chart, render_chart_svg
+from opsk.cli.render.chart import Line, Lines, arrange_chart, render_chart_svg
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.uncertainty.case_spread import apply_case_spread
@@ -152,7 +152,7 @@ def render_picture(means: Sequence[Score]) -> str:
         panels.append(
             Lines(title=title, x_label="jobs that ended (left end: none)", y_label="%", lines=lines, log_x=True)
         )
-    return render_chart_svg(lay_out_chart(panels))
+    return render_chart_svg(arrange_chart(panels))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def read_samples(
     without_zeros
         Metrics of which zeros are skipped.
     """
-    begins = {found[1]: found.end() for found in _TYPE.finditer(page)}
+    begins = {match[1]: match.end() for match in _TYPE.finditer(page)}
     for name in names:
         begin = begins.get(name.encode("ascii"), -1)
         if begin < 0:

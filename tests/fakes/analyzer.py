@@ -73,7 +73,7 @@ class OrderedThinker:
                 case ["lines", count]:
                     lines = [f"line {number} " + "x" * 3000 for number in range(int(count))]
         if wanted and query.may_want:
-            return Analysis(wanted=wanted)
+            return Analysis(missing_files=wanted)
         if query.is_hurried:
             lines.append("in a hurry")
         lines += [f"file {name} {len(text)}" for name, text in sorted(query.files.items())]

@@ -74,9 +74,9 @@ class NotedActions:
             plan=Plan(global_batch=512),
         )  # fmt: skip
 
-    async def apply(self, proposal: Proposal, choice: int, tell: Callable[[str], None]) -> Outcome:
+    async def apply(self, proposal: Proposal, choice: int, report: Callable[[str], None]) -> Outcome:
         self.applied.append(choice)
-        tell("requeue …")
+        report("requeue …")
         commands = proposal.choices[choice].option.commands
         return Outcome(done=(commands[1].text, commands[2].text), left=((commands[0].text, "administrator"),),
                        journal="remap-1", can_undo=True)  # fmt: skip
@@ -84,12 +84,12 @@ class NotedActions:
     async def undoing(self, journal: str) -> Undoing:
         return Undoing(commands=(remap_commands.resume(["gpu001"]),), mine=(True,), stays=("requeue: stays, it ran",))
 
-    async def undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
+    async def undo(self, journal: str, undoing: Undoing, report: Callable[[str], None]) -> Outcome:
         self.undone.append(journal)
-        tell("resume …")
+        report("resume …")
         return Outcome(done=("scontrol requeue",))
 
-    async def run(self, commands: Sequence[Command], tell: Callable[[str], None]) -> Outcome:
-        tell("run")
+    async def run(self, commands: Sequence[Command], report: Callable[[str], None]) -> Outcome:
+        report("run")
         self.ran += [command.argv for command in commands]
         return Outcome(done=tuple(command.text for command in commands))

@@ -270,7 +270,7 @@ def check_question(question: dict[str, Any], analyzer: SiteAnalyzer) -> None:
     )
     for line in told:
         check_harmless(line)
-    assert len(analysis.wanted) <= MAX_MISSING_FILES
+    assert len(analysis.missing_files) <= MAX_MISSING_FILES
     assert len(analysis.comment) < 400
     json.dumps(analysis.packed(), allow_nan=False)
     sent = render_answer(Answer(status="advice", lines=analysis.lines, comment=analysis.comment))

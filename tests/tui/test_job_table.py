@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
-from opsk_tui.job_table import COLUMNS, AdvisedJob, parse_advice, read_jobs, render_table, select_columns
+from opsk_tui.job_table import COLUMNS, JobWithAdvice, parse_advice, read_jobs, render_table, select_columns
 from tests.fakes.jobs import RECORDS, record
 
 
@@ -32,10 +32,10 @@ class FixedJobs:
         raise NotImplementedError
 
 
-JOBS = [AdvisedJob(record=job, advice=parse_advice(job)) for job in RECORDS]
+JOBS = [JobWithAdvice(record=job, advice=parse_advice(job)) for job in RECORDS]
 
 
-def shown(job: AdvisedJob) -> dict[str, str]:
+def shown(job: JobWithAdvice) -> dict[str, str]:
     return {column.key: column.text(job) for column in COLUMNS}
 
 
@@ -52,7 +52,7 @@ def test_an_advised_job_shows_its_prediction() -> None:
 
 
 def test_what_was_not_predicted_is_a_dash_and_never_zero() -> None:
-    cells = shown(AdvisedJob(record=record(1, "a")))
+    cells = shown(JobWithAdvice(record=record(1, "a")))
     assert {cells[key] for key in ("verdict", "memory", "step", "tflops", "mfu", "plan", "time")} == {"–"}
 
 
@@ -93,7 +93,7 @@ def test_the_text_table_is_one_line_a_job_and_its_columns_stand_in_line() -> Non
 
 
 def test_wide_letters_keep_the_text_table_in_line() -> None:
-    jobs = [AdvisedJob(record=record(1, "学習ジョブ")), AdvisedJob(record=record(2, "abc"))]
+    jobs = [JobWithAdvice(record=record(1, "学習ジョブ")), JobWithAdvice(record=record(2, "abc"))]
     first, second = render_table(jobs, COLUMNS[:4]).splitlines()[1:]
     # Each of the five letters takes two cells: the line is five characters shorter for the same width.
     assert first.index("RUNNING") + 5 == second.index("RUNNING")

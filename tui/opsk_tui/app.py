@@ -292,8 +292,8 @@ class TopApp(App[None]):
         except OpskError as error:
             self.notify(safe(error.message), severity="error", markup=False)
             return
-        if outcome.refused or outcome.said:
-            self.notify(safe(f"{outcome.refused}: {outcome.said}"), severity="error", markup=False)
+        if outcome.refused or outcome.message:
+            self.notify(safe(f"{outcome.refused}: {outcome.message}"), severity="error", markup=False)
         else:
             self.notify(safe("done: " + "; ".join(outcome.done)), markup=False)
         self.feed.ask_now()

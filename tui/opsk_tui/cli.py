@@ -15,7 +15,7 @@ from opsk.config import load_site
 from opsk.errors import InputError, OpskError, SlurmError, UnavailableError
 from opsk.slurm.adapter import ChosenClient, slurm_client
 from opsk.text import format_json
-from opsk_tui.job_table import COLUMNS, AdvisedJob, Column, read_jobs, render_table, select_columns
+from opsk_tui.job_table import COLUMNS, Column, JobWithAdvice, read_jobs, render_table, select_columns
 
 if TYPE_CHECKING:
     from opsk_tui.data import feed_port
@@ -78,7 +78,7 @@ def _record(prometheus: str | None, every_s: float, for_s: float | None) -> None
     record(load_site(), prometheus=prometheus, every_s=every_s, for_s=for_s)
 
 
-def _ask_slurm(slurm: ChosenClient) -> list[AdvisedJob]:
+def _ask_slurm(slurm: ChosenClient) -> list[JobWithAdvice]:
     """Return the jobs that Slurm reports.
 
     Raises
@@ -97,7 +97,7 @@ def _list_columns() -> tuple[Column, ...]:
     return select_columns(shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
 
 
-def _print_json(jobs: Sequence[AdvisedJob], slurm: ChosenClient) -> None:
+def _print_json(jobs: Sequence[JobWithAdvice], slurm: ChosenClient) -> None:
     """Print every job with its advice, and the Slurm adapter."""
     rows = [{"job": job.record, "advice": job.advice} for job in jobs]
     click.echo(format_json({"slurm": {"adapter": slurm.adapter.value, "why": slurm.why}, "jobs": rows}))

@@ -17,12 +17,12 @@ from opsk.workload.advice_record import AdviceRecord, Verdict
 
 NOT_KNOWN = "–"
 NO_JOBS = "No jobs are pending or running."
-_SIGNS = {Verdict.FITS: "✓ fits", Verdict.TIGHT: "! tight", Verdict.OOM: "✗ oom", Verdict.UNKNOWN: "? unknown"}
+_VERDICT_TEXT = {Verdict.FITS: "✓ fits", Verdict.TIGHT: "! tight", Verdict.OOM: "✗ oom", Verdict.UNKNOWN: "? unknown"}
 _STATE_ORDER = {"RUNNING": 0, "COMPLETING": 1, "CONFIGURING": 1, "SUSPENDED": 1, "PENDING": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdvisedJob:
+class JobWithAdvice:
     """A job in Slurm's record, and the advice of its record (``None``: there is none)."""
 
     record: JobRecord
@@ -51,13 +51,13 @@ class Column:
     title: str
     width: int
     rank: int
-    text: Callable[[AdvisedJob], str]
+    text: Callable[[JobWithAdvice], str]
     right: bool = False
 
 
-def read_jobs(client: SlurmClient) -> list[AdvisedJob]:
+def read_jobs(client: SlurmClient) -> list[JobWithAdvice]:
     """Return the pending and active jobs of a cluster: running before pending ones, the newest first."""
-    jobs = [AdvisedJob(record=job, advice=parse_advice(job)) for job in client.jobs(details=True)]
+    jobs = [JobWithAdvice(record=job, advice=parse_advice(job)) for job in client.jobs(details=True)]
     return sorted(jobs, key=lambda job: (_STATE_ORDER.get(job.record.state, 3), -job.record.id))
 
 
@@ -78,7 +78,7 @@ def select_columns(width: int, gap: int = 2) -> tuple[Column, ...]:
     return tuple(column for column in COLUMNS if column.rank == 0)
 
 
-def render_table(jobs: Sequence[AdvisedJob], columns: Sequence[Column]) -> str:
+def render_table(jobs: Sequence[JobWithAdvice], columns: Sequence[Column]) -> str:
     """Return the jobs as lines of plain text, one a job, each column as wide as it needs."""
     if not jobs:
         return NO_JOBS
@@ -94,12 +94,12 @@ def render_table(jobs: Sequence[AdvisedJob], columns: Sequence[Column]) -> str:
     return "\n".join(lines)
 
 
-def _advised(show: Callable[[AdviceRecord], str | None]) -> Callable[[AdvisedJob], str]:
+def _from_advice(show: Callable[[AdviceRecord], str | None]) -> Callable[[JobWithAdvice], str]:
     """Return the cell function of a value in the advice."""
     return lambda job: (show(job.advice) if job.advice else None) or NOT_KNOWN
 
 
-def _escaped(read: Callable[[AdvisedJob], str | None]) -> Callable[[AdvisedJob], str]:
+def _escaped(read: Callable[[JobWithAdvice], str | None]) -> Callable[[JobWithAdvice], str]:
     """Return the cell function of a text that users wrote."""
     return lambda job: escape(read(job) or "")
 
@@ -122,7 +122,7 @@ def _format_plan(advice: AdviceRecord) -> str | None:
     return " ".join(f"{name}{size}" for name, size in axes if size) or None
 
 
-def _format_run_time(job: AdvisedJob) -> str:
+def _format_run_time(job: JobWithAdvice) -> str:
     """Return how long a job has been running."""
     seconds = job.record.run_time_s
     if not seconds:
@@ -141,12 +141,12 @@ COLUMNS = (
     Column("partition", "PARTITION", 10, 8, _escaped(lambda job: job.record.partition)),
     Column("nodes", "NODES", 5, 3, lambda job: str(job.record.node_count), right=True),
     Column("gpus", "GPUS", 5, 2, lambda job: str(job.record.gpus), right=True),
-    Column("verdict", "MEMORY", 9, 0, _advised(lambda advice: _SIGNS[advice.verdict])),
-    Column("memory", "USED", 5, 2, _advised(lambda advice: _format_percent(advice.mem_ratio)), right=True),
-    Column("step", "STEP", 8, 5, _advised(_format_step), right=True),
-    Column("tflops", "TFLOP/s", 7, 2, _advised(_format_speed), right=True),
-    Column("mfu", "MFU", 5, 4, _advised(lambda advice: _format_percent(advice.mfu)), right=True),
-    Column("plan", "PLAN", 18, 6, _advised(_format_plan)),
+    Column("verdict", "MEMORY", 9, 0, _from_advice(lambda advice: _VERDICT_TEXT[advice.verdict])),
+    Column("memory", "USED", 5, 2, _from_advice(lambda advice: _format_percent(advice.mem_ratio)), right=True),
+    Column("step", "STEP", 8, 5, _from_advice(_format_step), right=True),
+    Column("tflops", "TFLOP/s", 7, 2, _from_advice(_format_speed), right=True),
+    Column("mfu", "MFU", 5, 4, _from_advice(lambda advice: _format_percent(advice.mfu)), right=True),
+    Column("plan", "PLAN", 18, 6, _from_advice(_format_plan)),
     Column("reason", "REASON", 18, 7, _escaped(lambda job: job.record.reason)),
 )
 """All columns, from left to right. USED, STEP, TFLOP/s (of one GPU) and MFU are predictions."""

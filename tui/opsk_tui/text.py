@@ -48,7 +48,7 @@ class Glyphs:
 
     is_ascii: bool
     levels: str
-    sick: str
+    unhealthy: str
     watch: str
     unknown: str
     ok: str
@@ -61,11 +61,11 @@ class Glyphs:
 
 
 UNICODE = Glyphs(
-    is_ascii=False, levels="▁▂▃▄▅▆▇█", sick="✗", watch="!", unknown="·", ok="✓", full="█", empty="░", thumb="┃",
+    is_ascii=False, levels="▁▂▃▄▅▆▇█", unhealthy="✗", watch="!", unknown="·", ok="✓", full="█", empty="░", thumb="┃",
     track="│", rule="─", ellipsis="…",
 )  # fmt: skip
 ASCII = Glyphs(
-    is_ascii=True, levels="01234567", sick="X", watch="!", unknown="?", ok="+", full="#", empty=".", thumb="#",
+    is_ascii=True, levels="01234567", unhealthy="X", watch="!", unknown="?", ok="+", full="#", empty=".", thumb="#",
     track="|", rule="-", ellipsis="~",
 )  # fmt: skip
 

@@ -139,10 +139,10 @@ def is_ascii_only(environment: Mapping[str, str]) -> bool:
     so ``LANG`` takes precedence over that value.
     """
     names = [environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG")]
-    everything, signs, language = names
-    if not everything and signs == "C.UTF-8" and language:
-        signs = ""
-    locale = everything or signs or language
+    everything, ctype, language = names
+    if not everything and ctype == "C.UTF-8" and language:
+        ctype = ""
+    locale = everything or ctype or language
     return bool(locale) and "utf" not in locale.lower()
 
 

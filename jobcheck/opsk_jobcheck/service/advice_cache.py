@@ -241,7 +241,7 @@ class AdviceCache:
         """Yield fresh entries that contain advice, the latest first."""
         for key in reversed(tuple(self._keys.get(index, ()))):
             entry = self._find_fresh(key)
-            if entry is not None and not entry.analysis.wanted:
+            if entry is not None and not entry.analysis.missing_files:
                 yield entry
 
     def _store(self, inquiry: Inquiry, text: str, analysis: Analysis, timing: Mapping[str, float]) -> CachedAdvice:

@@ -131,8 +131,8 @@ class Answerer:
         """Return the answer to ``cli_filter``."""
         session.notes |= verdict_notes(entry.analysis)
         session.analysis = entry.analysis
-        if entry.analysis.wanted:
-            paths = entry.analysis.wanted[:max_files]
+        if entry.analysis.missing_files:
+            paths = entry.analysis.missing_files[:max_files]
             session.requested_files += paths
             return Answer(status="files", paths=paths)
         self.cache.mark_latest(entry)
@@ -351,7 +351,7 @@ def build_submit_request(question: SubmitQuestion) -> AnalysisRequest:
 
 def _build_answer(analysis: Analysis, lines: tuple[str, ...]) -> Answer:
     """Return the answer with these lines."""
-    if analysis.silent or analysis.opted_out or analysis.wanted:
+    if analysis.silent or analysis.opted_out or analysis.missing_files:
         return SILENT
     return Answer(status="advice", verdict=analysis.verdict, lines=lines, comment=analysis.comment)
 

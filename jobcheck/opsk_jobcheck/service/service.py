@@ -179,7 +179,9 @@ class Advisor:
         policy = session.notes.get("policy")
         action = answer.action or (policy.get("action") if isinstance(policy, dict) else None)
         shown = {"asked_by": question.kind, "lines": list(answer.lines), "record": answer.comment}
-        document = json.loads(session.analysis.kept) if session.analysis is not None and session.analysis.kept else {}
+        document = (
+            json.loads(session.analysis.document) if session.analysis is not None and session.analysis.document else {}
+        )
         self._record_queue.analysis(
             {
                 "uid": getattr(question, "uid", session.peer.uid),

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from opsk_jobcheck.submission.request import SlurmRequest
 
-_LISTS = ("wanted", "lines", "short_lines", "guessed", "free")
+_LISTS = ("missing_files", "lines", "short_lines", "guessed", "free")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Analysis:
         No training job: there is no advice.
     opted_out
         The script opts out: there is no advice either, unless the site's policy holds or refuses the job.
-    wanted
+    missing_files
         Paths whose text would improve the advice; then no other field is set.
     is_short
         Something was left out because of load: the analysis is repeated once the load is lower.
@@ -92,7 +92,7 @@ class Analysis:
         Inputs of the memory prediction that nobody stated and that may differ: with any of them, nothing is certain.
     why, would_fit
         Why it will run out of memory, and a change after which it would fit; empty where not applicable.
-    kept
+    document
         Where the site has a store: cluster, model and plan as in ``opsk check --json``, as text. With later
         measurements this is a run to calibrate with.
     free
@@ -101,7 +101,7 @@ class Analysis:
 
     silent: bool = False
     opted_out: bool = False
-    wanted: tuple[str, ...] = ()
+    missing_files: tuple[str, ...] = ()
     verdict: str = ""
     is_short: bool = False
     lines: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Analysis:
     guessed: tuple[str, ...] = ()
     why: str = ""
     would_fit: str = ""
-    kept: str = ""
+    document: str = ""
     free: tuple[int, ...] = ()
 
     def packed(self) -> dict[str, Any]:

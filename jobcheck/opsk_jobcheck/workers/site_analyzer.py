@@ -106,7 +106,7 @@ class SiteAnalyzer:
         missing = tuple(path for path in workload.missing_files if path not in read_files)[:MAX_FILES]
         if missing and query.may_want:
             # a wrapper trains nothing by itself: a script that it starts or sources may
-            return Analysis(wanted=missing)
+            return Analysis(missing_files=missing)
         if self._adviser.leaves_alone(workload):
             return Analysis(silent=True)
         live = self._live.state() if self._live is not None and not query.quick else None
@@ -117,7 +117,7 @@ class SiteAnalyzer:
         if self._site_errors is not None and advice.prediction is not None:
             advice = replace(advice, site_errors=self._site_errors.find(find_kind(advice)))
         analysis = render_analysis(advice, query)
-        return replace(analysis, kept=render_stored_document(advice)) if self._has_store else analysis
+        return replace(analysis, document=render_stored_document(advice)) if self._has_store else analysis
 
     def _fill_partition_defaults(self, request: SlurmRequest) -> SlurmRequest:
         """Return a request with what its partition gives where nothing is requested and Slurm was queried.

@@ -18,7 +18,7 @@ from opsk.calibration.runs.run_writer import (
     MIN_INTERVALS,
     MIN_STEPS,
     MeasuredInterval,
-    build_advised_row,
+    build_row_from_advice,
     compute_steady_step_s,
 )
 from opsk.calibration.runs.runs import Run, Runs, parse_runs
@@ -245,7 +245,7 @@ def _select_job(engine: Engine, job: JobSeen, context: _Context, *, with_memory:
     cluster = context.clusters[name]
     if cluster is None:
         return "whose cluster is not known here"
-    row = build_advised_row(document, cluster, name=f"{job.cluster}-{job.job}", step_s=step_s, gpus=job.gpus)
+    row = build_row_from_advice(document, cluster, name=f"{job.cluster}-{job.job}", step_s=step_s, gpus=job.gpus)
     one_line = {name: " ".join(text.split()) for name, text in row.items()}
     return _Selected(row=one_line, seen=job, step_s=step_s, peak_bytes=peak_bytes)
 

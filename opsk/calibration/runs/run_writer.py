@@ -396,7 +396,7 @@ def compute_steady_step_s(intervals: Sequence[MeasuredInterval]) -> float | None
     return usual if len(close) >= _STEADY * len(usable) else None
 
 
-def build_advised_row(
+def build_row_from_advice(
     document: Mapping[str, Any], cluster: ClusterSpec, *, name: str, step_s: float | None, gpus: int | None = None
 ) -> dict[str, str]:
     """Return the row of a job from its stored advice, as ``opsk check --json`` prints it; empty is "not stated"."""

@@ -13,7 +13,7 @@ from opsk.cli.design.charts import build_charts
 from opsk.cli.design.inputs import USUAL_RADIX, Request, build_comparison
 from opsk.cli.design.text import print_design
 from opsk.cli.document import echo_json
-from opsk.cli.render.chart import lay_out_chart, render_chart_svg
+from opsk.cli.render.chart import arrange_chart, render_chart_svg
 from opsk.cli.render.chart_png import chart_png
 from opsk.errors import ExitStatus, InputError
 from opsk.frameworks.catalog import FRAMEWORKS
@@ -113,7 +113,7 @@ def design(
         document = build_paper_document(paper, request)
     else:
         document = build_comparison_document(build_comparison(request), failures=failures)
-    chart = lay_out_chart(build_charts(document)) if svg or png else None
+    chart = arrange_chart(build_charts(document)) if svg or png else None
     if csv_file is not None:
         _write(csv_file, format_csv(document).encode(), "--csv")
     if svg is not None and chart is not None:

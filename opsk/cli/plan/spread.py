@@ -282,7 +282,7 @@ class SpreadSearch:
         folder = self.spread.array_dir or Path(f"opsk-plan-{digest[:8]}")
         script = write_array(folder, job, self.tables, self.options, digest=digest, force=self.spread.force)
         submission = submit(script) if self.spread.submit else None
-        for line in submission.said.splitlines() if submission else ():
+        for line in submission.message.splitlines() if submission else ():
             click.echo(escape(line), err=True)
         job_id = submission.job_id if submission else None
         merge = f"opsk plan --merge {shlex.quote(str(folder))}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape as escape_html
 
-from opsk.cli.render.chart import Line, Lines, lay_out_chart, render_chart_svg
+from opsk.cli.render.chart import Line, Lines, arrange_chart, render_chart_svg
 from opsk.probe.comparison import Compared, summarise_ratios
 from opsk.probe.document import Machine, ProbeDocument
 from opsk.text import escape, format_bytes
@@ -31,7 +31,7 @@ def render_page(document: ProbeDocument, rows: Sequence[Compared], warnings: Seq
         f"<p>{_clean(describe_machine(document.machine))}, measured {_clean(document.measured_at)} "
         f"in {document.took_s:.0f} s.</p>",
         *(f'<p class="warning">{_clean(text)}</p>' for text in warnings),
-        render_chart_svg(lay_out_chart(charts)) if charts else "",
+        render_chart_svg(arrange_chart(charts)) if charts else "",
         _render_summary(rows),
         *_render_tables(document),
         _render_rows(rows),

@@ -108,7 +108,7 @@ class Chart:
     shapes: Sequence[Shape] = field(default_factory=tuple)
 
 
-def lay_out_chart(panels: Sequence[Lines | Bars], *, columns: int = 2) -> Chart:
+def arrange_chart(panels: Sequence[Lines | Bars], *, columns: int = 2) -> Chart:
     """Lay out the panels, ``columns`` in a row."""
     shapes: list[Shape] = []
     y = 0.0
@@ -116,9 +116,9 @@ def lay_out_chart(panels: Sequence[Lines | Bars], *, columns: int = 2) -> Chart:
         row = panels[start : start + columns]
         for index, panel in enumerate(row):
             shapes += (
-                _lay_out_lines(panel, index * PANEL_WIDTH, y)
+                _arrange_lines(panel, index * PANEL_WIDTH, y)
                 if isinstance(panel, Lines)
-                else _lay_out_bars(panel, index * PANEL_WIDTH, y)
+                else _arrange_bars(panel, index * PANEL_WIDTH, y)
             )
         y += max(_compute_height(panel) for panel in row)
     return Chart(width=PANEL_WIDTH * min(columns, max(len(panels), 1)), height=max(y, 1.0), shapes=shapes)
@@ -135,7 +135,7 @@ def _build_title(text: str, x: float, y: float) -> Word:
     return Word(x=x + 14, y=y + 22, text=fit(text, PANEL_WIDTH - 40, _HEADING * 1.1), size=_HEADING, is_bold=True)
 
 
-def _lay_out_bars(panel: Bars, x: float, y: float) -> Iterator[Shape]:
+def _arrange_bars(panel: Bars, x: float, y: float) -> Iterator[Shape]:
     """Yield bars from the left, with names before and values after them."""
     yield _build_title(panel.title, x, y)
     names = max((min(measure_width(name, _SIZE), 200.0) for name, _, _ in panel.bars), default=0.0)
@@ -151,7 +151,7 @@ def _lay_out_bars(panel: Bars, x: float, y: float) -> Iterator[Shape]:
         yield Word(x=left + length + 8, y=top + _BAR - 4, text=label, colour=DIM)
 
 
-def _lay_out_lines(panel: Lines, x: float, y: float) -> Iterator[Shape]:
+def _arrange_lines(panel: Lines, x: float, y: float) -> Iterator[Shape]:
     """Yield axes, lines, dots, and the names of the lines at their ends."""
     yield _build_title(panel.title, x, y)
     shown = [line for line in panel.lines if line.points][:_MAX_LINES]

@@ -26,7 +26,7 @@ _MARGIN = 2
 Point = tuple[float, float]
 
 
-def chart_png(picture: Chart, *, scale: float = SCALE) -> bytes:
+def chart_png(chart: Chart, *, scale: float = SCALE) -> bytes:
     """Return the chart as a PNG file.
 
     Raises
@@ -36,7 +36,7 @@ def chart_png(picture: Chart, *, scale: float = SCALE) -> bytes:
     UnavailableError
         Pillow is not installed.
     """
-    width, height = max(round(picture.width * scale), 1), max(round(picture.height * scale), 1)
+    width, height = max(round(chart.width * scale), 1), max(round(chart.height * scale), 1)
     if width * height > _MAX_PIXELS:
         raise InputError(f"a PNG of {width} x {height} pixels", hint="fewer rows, or --svg")
     try:
@@ -45,7 +45,7 @@ def chart_png(picture: Chart, *, scale: float = SCALE) -> bytes:
         raise UnavailableError("PNG needs Pillow", hint="pip install 'opsk[png]', or use --svg") from error
     image = Image.new("RGB", (width * _OVERSAMPLING, height * _OVERSAMPLING), GROUND)
     draw = ImageDraw.Draw(image)
-    for shape in picture.shapes:
+    for shape in chart.shapes:
         _draw_shape(image, draw, shape, scale * _OVERSAMPLING)
     content = io.BytesIO()
     image.resize((width, height), Image.Resampling.BOX).save(content, "PNG", optimize=True)

@@ -75,7 +75,7 @@ class Layout:
     bottom: float
 
 
-def lay_out(tree: Tree, labels: Mapping[str, str], top: float) -> Layout:
+def arrange_tree(tree: Tree, labels: Mapping[str, str], top: float) -> Layout:
     """Return the places of all boxes; every tier is spread over the whole width, so that lines go straight down."""
     widest = max(len(tier.boxes) for tier in tree.tiers)
     room = WIDTH - 2 * LEFT - MARGIN
@@ -263,7 +263,7 @@ def draw_tree(tree: Tree, labels: Mapping[str, str], top: float) -> Drawing:
     parts = [text(LEFT, top + 20, "Tiers", "h")]
     if not tree.boxes:
         return Drawing(parts=[*parts, text(LEFT, top + 44, "No switches.", "d")], right=WIDTH, bottom=top + 50)
-    layout = lay_out(tree, labels, top + 44)
+    layout = arrange_tree(tree, labels, top + 44)
     places = layout.places
     parts += _draw_tier_names(tree, places)
     parts += _draw_lines(tree, places, labels)

@@ -235,7 +235,7 @@ def _count_usual_links(gpus: Iterable[GpuSeen]) -> dict[str, int]:
     for gpu in gpus:
         if gpu.links_active is not None:
             counts[gpu.node].append(gpu.links_active)
-    return {node: sorted(found, reverse=True)[len(found) // 2] for node, found in counts.items()}
+    return {node: sorted(counted, reverse=True)[len(counted) // 2] for node, counted in counts.items()}
 
 
 def _check_gpu(
@@ -374,7 +374,7 @@ def _compute_peer_rates(ports: tuple[PortSeen, ...]) -> dict[tuple[str, str], fl
     for port in ports:
         if port.is_up and port.rate_bytes_per_s:
             rates[port.role, port.device].append(port.rate_bytes_per_s)
-    return {key: median_high(found) for key, found in rates.items() if len(found) >= _FEW_PEERS}
+    return {key: median_high(counted) for key, counted in rates.items() if len(counted) >= _FEW_PEERS}
 
 
 @cache_last_call

@@ -96,7 +96,7 @@ def build_node_parts(node: str, samples: Iterable[Sample]) -> NodeParts:
             _build_gpu(node, uuid, gpu) for uuid, gpu in sorted(gpus.items()) if gpu.index is not None or not gpu.is_up
         ),
         ports=tuple(
-            _build_port(node, device, port, found) for (device, port), found in sorted(ports.items()) if device
+            _build_port(node, device, port, values) for (device, port), values in sorted(ports.items()) if device
         ),
         sxids=tuple(_build_sxids(switches)),
         domain=max(domains, key=lambda name: (domains[name], name), default=""),

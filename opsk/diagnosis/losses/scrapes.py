@@ -130,10 +130,10 @@ class _Node:
             for labels, _ in self._find_series(metric_names.JOB_INFO)
             if labels.get("job_id") == job_id
         }
-        found = {
+        gpus = {
             labels.get("gpu", "") for labels, _ in self._find_series(metric_names.JOB_GPU) if labels.get("job") in jobs
         }
-        return found or None
+        return gpus or None
 
     def _build_gpu(self, uuid: str, index: int) -> GpuActivity:
         """Return the activity of one GPU."""

@@ -33,8 +33,8 @@ def format_ranges(names: Iterable[str]) -> str:
         kinds[tuple(pieces[::2])].add(tuple(pieces[1::2]))
     parts = [
         "".join(piece for pair in zip(texts, (*numbers, ""), strict=True) for piece in pair)
-        for texts, numbers_found in kinds.items()
-        for numbers in _fold_numbers(numbers_found, len(texts) - 1)
+        for texts, number_rows in kinds.items()
+        for numbers in _fold_numbers(number_rows, len(texts) - 1)
     ]
     return ",".join(sorted(parts, key=natural_key))
 

@@ -154,7 +154,7 @@ class _NodeSets:
     def __init__(
         self, fabric_links: FabricLinks, free: Sequence[str], running: RunningLoads, around: Mapping[str, float]
     ) -> None:
-        self._wires = fabric_links
+        self._fabric_links = fabric_links
         self.unit = unit_of_nodes(fabric_links.rails, free)
         of_node = _busy_hcas(fabric_links, free, running)
         self._nodes: dict[int, list[str]] = {}
@@ -200,9 +200,9 @@ class _NodeSets:
 
     def _distance(self, unit: int, other_unit: int) -> int:
         """Return the cables between two units' first leaves."""
-        hcas = self._wires.rails.attachments
+        hcas = self._fabric_links.rails.attachments
         ends = hcas[self._nodes[unit][0]][0].leaf, hcas[self._nodes[other_unit][0]][0].leaf
-        return self._wires.rails.leaf_distance.get(ends, _APART)
+        return self._fabric_links.rails.leaf_distance.get(ends, _APART)
 
 
 def busy_leaves(fabric_links: FabricLinks, running: RunningLoads) -> dict[str, float]:

@@ -66,8 +66,8 @@ class Redaction:
     def clean_text(self, text: str) -> str:
         """Return a text without secrets."""
         for what, pattern in _RULES:
-            text = pattern.sub(lambda _found, what=what: self._count_removal(what), text)  # type: ignore[misc]
-        text = _WANDB.sub(lambda found: f"{found[1]}{self._count_removal('key')}", text)
+            text = pattern.sub(lambda _match, what=what: self._count_removal(what), text)  # type: ignore[misc]
+        text = _WANDB.sub(lambda match: f"{match[1]}{self._count_removal('key')}", text)
         text = _NAMED.sub(self._redact_value, text)
         return self._replace_names(text) if self.names else text
 

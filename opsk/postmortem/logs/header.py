@@ -282,8 +282,8 @@ class Heading:
             text = parse_label(strip_escapes(raw[:2048])).text
             if self.first_s is None:
                 self.first_s = clock.read(text)
-            if (found := _HOST.match(text)) is not None:
-                self._hosts.add(found["node"])
+            if (match := _HOST.match(text)) is not None:
+                self._hosts.add(match["node"])
 
     def _read_communicators(self, data: bytes) -> None:
         """Read the slot of each rank, from the line itself or from the label before it."""

@@ -103,7 +103,7 @@ def find_rank(text: str) -> int | None:
 
 def _find_host(text: str) -> str:
     """Return the host that a line names at its beginning."""
-    return next((found["node"] for each in _HOSTS if (found := each.match(text)) is not None), "")
+    return next((match["node"] for pattern in _HOSTS if (match := pattern.match(text)) is not None), "")
 
 
 def _find_label_host(label: str) -> str:

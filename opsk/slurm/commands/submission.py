@@ -22,7 +22,7 @@ class Submitted:
     """The job that Slurm took, and what ``sbatch`` printed besides its number (warnings, advice)."""
 
     job_id: str
-    said: str = ""
+    message: str = ""
 
 
 def submit(script: Path, *, environment: Mapping[str, str] | None = None, deadline_s: float = DEADLINE_S) -> Submitted:
@@ -59,4 +59,4 @@ def submit(script: Path, *, environment: Mapping[str, str] | None = None, deadli
             f"sbatch did not take the job (status {done.returncode}): {message or 'it said nothing'}",
             hint=f"change what it says, then: sbatch {script}",
         )
-    return Submitted(job_id=match[1], said=message)
+    return Submitted(job_id=match[1], message=message)

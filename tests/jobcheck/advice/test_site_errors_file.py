@@ -60,9 +60,9 @@ def test_advice_names_the_jobs_that_its_range_comes_from(tmp_path: Path, monkeyp
     analyzer = SiteAnalyzer(SiteConfig(cluster="superpod-h100", store={"url": "sqlite://"}))  # type: ignore[arg-type]
     query = AnalysisRequest(text=WARM_UP, file="", request=SlurmRequest(nodes=2, gpus_per_node=8), files={})
     before = analyzer.analyze(query)
-    kind = before.kept.partition('"kind":"')[2].partition('"')[0]
+    kind = before.document.partition('"kind":"')[2].partition('"')[0]
     assert kind.startswith("h100-sxm/megatron-core/dense")
-    assert '"total_bytes":{"low":' in before.kept
+    assert '"total_bytes":{"low":' in before.document
     assert "of this kind here" not in " ".join(before.lines)
     write_site_errors(tmp_path / FILE_NAME, {kind: ERRORS})
     analyzer._site_errors = SiteErrorsFile(tmp_path / FILE_NAME)

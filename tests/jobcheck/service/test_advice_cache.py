@@ -143,7 +143,7 @@ def test_what_was_said_again_is_the_latest() -> None:
 
 def test_a_wish_for_files_is_no_advice() -> None:
     store = AdviceCache(Clock())
-    put(store, query(), analysis=Analysis(wanted=("config.json",)))
+    put(store, query(), analysis=Analysis(missing_files=("config.json",)))
     assert find_similar(store, query()) is None
 
 

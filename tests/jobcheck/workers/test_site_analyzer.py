@@ -53,11 +53,11 @@ def test_other_scripts_are_met_with_silence(analyzer: SiteAnalyzer) -> None:
 def test_a_wrapper_is_told_by_the_script_that_it_starts(analyzer: SiteAnalyzer) -> None:
     wrapper = "#!/bin/bash\n#SBATCH -N 2 --gpus-per-node=8\nsrun bash inner.sh\n"
     inner = "torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --bf16\n"
-    assert analyzer.analyze(query(wrapper, may_want=True)) == Analysis(wanted=("inner.sh",))
+    assert analyzer.analyze(query(wrapper, may_want=True)) == Analysis(missing_files=("inner.sh",))
     assert analyzer.analyze(query(wrapper, may_want=True, unread=("inner.sh",))) == Analysis(silent=True)
     assert analyzer.analyze(query(wrapper, may_want=True, files={"inner.sh": "hostname\n"})) == Analysis(silent=True)
     files = {"inner.sh": inner}
-    assert analyzer.analyze(query(wrapper, may_want=True, files=files)) == Analysis(wanted=("pretrain_gpt.py",))
+    assert analyzer.analyze(query(wrapper, may_want=True, files=files)) == Analysis(missing_files=("pretrain_gpt.py",))
     assert analyzer.analyze(query(wrapper, may_want=True, files=files, unread=("pretrain_gpt.py",))).comment
 
 

@@ -164,7 +164,7 @@ def test_a_world_that_has_changed_is_refused(recorder: Recorder, tmp_path: Path)
     slurm._job = replace(ADVISED, restarts=1)
     outcome = asyncio.run(actions.apply(proposal, requeue_of(proposal), lambda line: None))
     assert (outcome.refused, outcome.done, outcome.can_undo) == ("", (), False)
-    assert "restarts was 0, is 1" in outcome.said
+    assert "restarts was 0, is 1" in outcome.message
     assert not recorder.ran
 
 
@@ -175,7 +175,7 @@ def test_single_commands_end_with_the_first_refusal(
     assert asyncio.run(actions.run([requeue("7")], lambda line: None)).done == ("scontrol requeue 7",)
     monkeypatch.setattr(module, "run_command", Recorder(refuse="requeue"))
     outcome = asyncio.run(actions.run([requeue("7"), requeue("8")], lambda line: None))
-    assert (outcome.refused, outcome.said) == ("scontrol requeue 7", "slurm_update error: Access denied")
+    assert (outcome.refused, outcome.message) == ("scontrol requeue 7", "slurm_update error: Access denied")
 
 
 def test_the_planner_is_loaded_when_an_action_is_asked_for(recorder: Recorder) -> None:

@@ -44,7 +44,7 @@ _BY_COMMUNICATION = (
 class _StoredProposal:
     """The inputs of a proposal, which are checked again before anything is run."""
 
-    found: RemapInputs
+    inputs: RemapInputs
     terms: Terms
     answer: Answer
 
@@ -70,21 +70,21 @@ class SlurmActions:
         """Return the options for a job after failure events."""
         return await asyncio.to_thread(self._propose, tuple(failed), job_id, frozenset(avoid))
 
-    async def apply(self, proposal: Proposal, choice: int, tell: Callable[[str], None]) -> Outcome:
+    async def apply(self, proposal: Proposal, choice: int, report: Callable[[str], None]) -> Outcome:
         """Execute one choice of a proposal."""
-        return await asyncio.to_thread(self._apply, proposal, choice, tell)
+        return await asyncio.to_thread(self._apply, proposal, choice, report)
 
     async def undoing(self, journal: str) -> Undoing:
         """Return the commands that would undo an applied option."""
         return await asyncio.to_thread(self._undoing, journal)
 
-    async def undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
+    async def undo(self, journal: str, undoing: Undoing, report: Callable[[str], None]) -> Outcome:
         """Undo an applied option, as far as Slurm allows."""
-        return await asyncio.to_thread(self._undo, journal, undoing, tell)
+        return await asyncio.to_thread(self._undo, journal, undoing, report)
 
-    async def run(self, commands: Sequence[Command], tell: Callable[[str], None]) -> Outcome:
+    async def run(self, commands: Sequence[Command], report: Callable[[str], None]) -> Outcome:
         """Run single commands; the first that Slurm refuses ends the sequence."""
-        return await asyncio.to_thread(_run, commands, tell)
+        return await asyncio.to_thread(_run, commands, report)
 
     def _propose(self, failed: tuple[str, ...], job_id: int, avoid: frozenset[str]) -> Proposal:
         gathered = gather_remap(_request(str(job_id), avoid), self._client())
@@ -98,7 +98,7 @@ class SlurmActions:
         has_launcher = launcher is not None and launcher.owner == os.geteuid()
         key = secrets.token_hex(8)
         with self._lock:
-            self._proposals[key] = _StoredProposal(found=gathered, terms=terms, answer=answer)
+            self._proposals[key] = _StoredProposal(inputs=gathered, terms=terms, answer=answer)
             for old in list(self._proposals)[:-_MAX_PROPOSALS]:
                 del self._proposals[old]
 
@@ -106,10 +106,10 @@ class SlurmActions:
 
         def choice(option: Option) -> Choice:
             is_taken = has_launcher and is_for_launcher(option)
-            picture = seats.preview(gathered.situation, broken, option)
+            preview = seats.preview(gathered.situation, broken, option)
             return Choice(
-                option=option, goodput=option.goodput, before=_build_slot_map(picture.before),
-                after=_build_slot_map(picture.after),
+                option=option, goodput=option.goodput, before=_build_slot_map(preview.before),
+                after=_build_slot_map(preview.after),
                 mine=tuple(_may(command, rights, has_launcher=is_taken) for command in option.commands),
                 is_predicted=is_predicted,
             )  # fmt: skip
@@ -141,13 +141,13 @@ class SlurmActions:
         key = JobKey(cluster=gathered.cluster, job=str(job.id) if job is not None else "job")
         return folder / f"ranks-{key.file_name}.txt"
 
-    def _apply(self, proposal: Proposal, choice: int, tell: Callable[[str], None]) -> Outcome:
+    def _apply(self, proposal: Proposal, choice: int, report: Callable[[str], None]) -> Outcome:
         with self._lock:
             stored = self._proposals.pop(proposal.key, None)
         if stored is None:
             raise InputError("this proposal was applied already, or is too old", hint="ask for the options again")
         applied = apply_option(
-            self._session(tell), stored.answer.options[choice], stored.found, stored.terms,
+            self._session(report), stored.answer.options[choice], stored.inputs, stored.terms,
             failed=stored.answer.damage.failed,
         )  # fmt: skip
         return _outcome(applied)
@@ -165,9 +165,9 @@ class SlurmActions:
             stays=(*undo.warnings, *stays),
         )
 
-    def _undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
+    def _undo(self, journal: str, undoing: Undoing, report: Callable[[str], None]) -> Outcome:
         applied = resume_remap(
-            self._session(tell), journal, is_undo=True,
+            self._session(report), journal, is_undo=True,
             shown=tuple(command.text for command in undoing.commands),
         )  # fmt: skip
         return _outcome(applied, can_undo=False)
@@ -191,9 +191,9 @@ def _may(command: Command, rights: tuple[Who, ...], *, has_launcher: bool) -> bo
     return has_launcher if command.where is Where.IN_JOB else is_allowed(command, rights)
 
 
-def _build_slot_map(found: seats.PlacementView) -> PlacementView:
+def _build_slot_map(view: seats.PlacementView) -> PlacementView:
     return PlacementView(
-        nodes=found.nodes, columns=found.columns, ranks=np.asarray(found.ranks, dtype=np.int32), failed=found.failed
+        nodes=view.nodes, columns=view.columns, ranks=np.asarray(view.ranks, dtype=np.int32), failed=view.failed
     )
 
 
@@ -201,19 +201,19 @@ def _outcome(applied: ExecutionResult, *, can_undo: bool = True) -> Outcome:
     return Outcome(
         done=applied.done,
         refused=applied.refused or "",
-        said=applied.said or "",
+        message=applied.said or "",
         left=applied.left,
         journal=applied.journal or "",
         can_undo=can_undo and bool(applied.done) and not applied.is_outdated,
     )
 
 
-def _run(commands: Sequence[Command], tell: Callable[[str], None]) -> Outcome:
+def _run(commands: Sequence[Command], report: Callable[[str], None]) -> Outcome:
     done: list[str] = []
     for command in commands:
-        tell(command.text)
-        status, said = run_command(command.argv)
+        report(command.text)
+        status, output = run_command(command.argv)
         if status:
-            return Outcome(done=tuple(done), refused=command.text, said=said or f"status {status}")
+            return Outcome(done=tuple(done), refused=command.text, message=output or f"status {status}")
         done.append(command.text)
     return Outcome(done=tuple(done))

@@ -205,7 +205,7 @@ class Outcome:
 
     done: tuple[str, ...] = ()
     refused: str = ""
-    said: str = ""
+    message: str = ""
     left: tuple[tuple[str, str], ...] = ()
     journal: str = ""
     can_undo: bool = False
@@ -238,8 +238,8 @@ class Actions(Protocol):
         """
         ...
 
-    async def apply(self, proposal: Proposal, choice: int, tell: Callable[[str], None]) -> Outcome:
-        """Execute ``proposal.choices[choice]``; ``tell`` receives one line per step, from any thread."""
+    async def apply(self, proposal: Proposal, choice: int, report: Callable[[str], None]) -> Outcome:
+        """Execute ``proposal.choices[choice]``; ``report`` receives one line per step, from any thread."""
         ...
 
     async def undoing(self, journal: str) -> Undoing:
@@ -252,10 +252,10 @@ class Actions(Protocol):
         """
         ...
 
-    async def undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
+    async def undo(self, journal: str, undoing: Undoing, report: Callable[[str], None]) -> Outcome:
         """Undo an applied option, as far as Slurm allows; only commands that ``undoing`` has shown are run."""
         ...
 
-    async def run(self, commands: Sequence[Command], tell: Callable[[str], None]) -> Outcome:
+    async def run(self, commands: Sequence[Command], report: Callable[[str], None]) -> Outcome:
         """Run single commands (cancel, hold, requeue, drain, resume) that the screen built and the caller confirmed."""
         ...

@@ -23,21 +23,21 @@ class LateActions:
         """Return the options for a job after events."""
         return await (await asyncio.to_thread(self._load)).propose(failed, job_id, avoid)
 
-    async def apply(self, proposal: Proposal, choice: int, tell: Callable[[str], None]) -> Outcome:
+    async def apply(self, proposal: Proposal, choice: int, report: Callable[[str], None]) -> Outcome:
         """Execute one choice of a proposal."""
-        return await (await asyncio.to_thread(self._load)).apply(proposal, choice, tell)
+        return await (await asyncio.to_thread(self._load)).apply(proposal, choice, report)
 
     async def undoing(self, journal: str) -> Undoing:
         """Return the commands that would undo an applied option."""
         return await (await asyncio.to_thread(self._load)).undoing(journal)
 
-    async def undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
+    async def undo(self, journal: str, undoing: Undoing, report: Callable[[str], None]) -> Outcome:
         """Undo an applied option."""
-        return await (await asyncio.to_thread(self._load)).undo(journal, undoing, tell)
+        return await (await asyncio.to_thread(self._load)).undo(journal, undoing, report)
 
-    async def run(self, commands: Sequence[Command], tell: Callable[[str], None]) -> Outcome:
+    async def run(self, commands: Sequence[Command], report: Callable[[str], None]) -> Outcome:
         """Run single commands."""
-        return await (await asyncio.to_thread(self._load)).run(commands, tell)
+        return await (await asyncio.to_thread(self._load)).run(commands, report)
 
     def _load(self) -> Actions:
         with self._lock:

@@ -268,7 +268,7 @@ class ClusterScreen(ViewScreen):
             (METRIC_TITLES[choice.metric], "strong"), (f" {metric_text(choice.metric, low)} ", "dim"),
             *((glyph, f"heat{level}") for level, glyph in enumerate(glyph_set.levels)),
             (f" {metric_text(choice.metric, high)}  ", "dim"),
-            (f"{glyph_set.sick}{unhealthy_count}", "sick" if unhealthy_count else "dim"), (" ", "text"),
+            (f"{glyph_set.unhealthy}{unhealthy_count}", "sick" if unhealthy_count else "dim"), (" ", "text"),
             (f"{glyph_set.watch}{watch_count}", "watch" if watch_count else "dim"), (f"  {count}", "text"),
         ]  # fmt: skip
         if choice.metric not in known.gpus.values:

@@ -64,7 +64,7 @@ class FabricScreen(ViewScreen):
         Binding("plus,equals_sign", "zoom(1)", "Zoom in", key_display="+"),
         Binding("minus", "zoom(-1)", "Zoom out", key_display="-"),
         Binding("s", "sort", "Sort"),
-        Binding("x", "sick", "Unhealthy"),
+        Binding("x", "unhealthy", "Unhealthy"),
     ]
 
     def __init__(self) -> None:
@@ -164,7 +164,9 @@ class FabricScreen(ViewScreen):
 
     def _sections(self, fabric: FabricView) -> list[Section]:
         """Return faults, congested leaves, tiers and HB domains."""
-        faults: list[Line] = [[(f"{self.top.glyphs.sick} ", "sick"), (safe(fault), "text")] for fault in fabric.faults]
+        faults: list[Line] = [
+            [(f"{self.top.glyphs.unhealthy} ", "sick"), (safe(fault), "text")] for fault in fabric.faults
+        ]
         leaves: list[Line] = [
             [(f"{safe(name):<20}", "text"), (f"{percent(mean):>6}", "watch" if mean > 0.1 else "text"),
              (f"  worst port {percent(worst)}", "dim")]
@@ -194,9 +196,9 @@ class FabricScreen(ViewScreen):
         for (node, rail), leaf in ports.leaves.items():
             if node in rows and not np.isnan(value := float(ports.congestion[rows[node], rail])):
                 by_leaf.setdefault(leaf, []).append(value)
-        leaves_found = [(leaf, sum(values) / len(values), max(values)) for leaf, values in by_leaf.items()]
-        leaves_found = [entry for entry in leaves_found if entry[1] >= 0.01]
-        return sorted(leaves_found, key=lambda entry: -entry[1])[:_MOST_LEAVES]
+        leaf_rates = [(leaf, sum(values) / len(values), max(values)) for leaf, values in by_leaf.items()]
+        leaf_rates = [entry for entry in leaf_rates if entry[1] >= 0.01]
+        return sorted(leaf_rates, key=lambda entry: -entry[1])[:_MOST_LEAVES]
 
     def summary(self) -> Sequence[Cell]:
         """Return the metric and the filters."""
@@ -211,7 +213,7 @@ class FabricScreen(ViewScreen):
             (self._metric.value, "strong"), (f" {port_text(self._metric, low)} ", "dim"),
             *((glyph, f"heat{level}") for level, glyph in enumerate(glyph_set.levels)),
             (f" {port_text(self._metric, high)}{unit}  ", "dim"),
-            (f"{glyph_set.sick}{unhealthy_count}", "sick" if unhealthy_count else "dim"),
+            (f"{glyph_set.unhealthy}{unhealthy_count}", "sick" if unhealthy_count else "dim"),
             (f"  {len(fabric.faults)} faults", "text"),
             (f"  {len(fabric.ports.rails)} rails", "text"), ("  only sick" if self._only_unhealthy else "", "watch"),
             ("  worst first" if self._is_sorted else "", "accent"), (f"  by {SCALES[self.map.scale]}", "dim"),
@@ -282,7 +284,7 @@ class FabricScreen(ViewScreen):
         self._is_sorted = not self._is_sorted
         self.show()
 
-    def action_sick(self) -> None:
+    def action_unhealthy(self) -> None:
         """Show only nodes with an unhealthy port, or all."""
         self._only_unhealthy = not self._only_unhealthy
         self.show()

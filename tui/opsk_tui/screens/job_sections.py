@@ -368,7 +368,7 @@ def rank_matrix(ranks: RankTable | None, metric: Metric, glyphs: Glyphs) -> Sect
     codes = compute_codes(values, health, None, metric_range(metric, high)).tolist()
     glyph_set: dict[int, Cell] = {level: (glyphs.levels[level], f"heat{level}") for level in range(8)}
     glyph_set |= {UNKNOWN: (glyphs.unknown, "dim"), ABSENT: (" ", "text"), WATCH: (glyphs.watch, "watch"),
-              UNHEALTHY: (glyphs.sick, "sick")}  # fmt: skip
+              UNHEALTHY: (glyphs.unhealthy, "sick")}  # fmt: skip
     size = min(16, max(len(name) for name in ranks.nodes))
 
     def make(line: int) -> Line:

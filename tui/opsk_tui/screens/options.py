@@ -93,8 +93,8 @@ def render_rank_placement(before: PlacementView | None, after: PlacementView | N
     return section(f"Ranks before and after, on {where}", lines)
 
 
-def _row_of(picture: PlacementView, name: str) -> int | None:
-    return picture.nodes.index(name) if name in picture.nodes else None
+def _row_of(view: PlacementView, name: str) -> int | None:
+    return view.nodes.index(name) if name in view.nodes else None
 
 
 def _row_differs(before: PlacementView, after: PlacementView, name: str) -> bool:
@@ -104,14 +104,14 @@ def _row_differs(before: PlacementView, after: PlacementView, name: str) -> bool
     return not np.array_equal(before.ranks[old], after.ranks[new]) or bool(before.failed[old].any())
 
 
-def _render_slots(picture: PlacementView, other: PlacementView, name: str, size: int) -> Sequence[Cell]:
+def _render_slots(view: PlacementView, other: PlacementView, name: str, size: int) -> Sequence[Cell]:
     """Return one node's slots; those that differ from the other placement are highlighted."""
-    row, mirror = _row_of(picture, name), _row_of(other, name)
+    row, mirror = _row_of(view, name), _row_of(other, name)
     cells: list[Cell] = [(fit_text(safe(name), size) + " ", "text")]
-    for column in range(len(picture.columns)):
-        rank = -1 if row is None else int(picture.ranks[row, column])
+    for column in range(len(view.columns)):
+        rank = -1 if row is None else int(view.ranks[row, column])
         other_rank = -1 if mirror is None else int(other.ranks[mirror, column])
-        is_failed = row is not None and bool(picture.failed[row, column])
+        is_failed = row is not None and bool(view.failed[row, column])
         text = ("✗" if is_failed else "") + (str(rank) if rank >= 0 else "" if is_failed else "·")
         key = "sick" if is_failed else "hit" if rank != other_rank and rank >= 0 else "text" if rank >= 0 else "dim"
         cells += [(" ", "text"), (text.rjust(_SLOT_WIDTH - 1), key)]
@@ -271,7 +271,7 @@ class OptionsScreen(ModalScreen[None]):
 
     def _outcome_title(self) -> str:
         """Return the title above the outcome."""
-        is_whole = self._outcome is not None and not (self._outcome.refused or self._outcome.said)
+        is_whole = self._outcome is not None and not (self._outcome.refused or self._outcome.message)
         words = ("Undone", "Not fully undone") if self._doing == _UNDOING else ("Applied", "Not fully applied")
         return words[0] if is_whole else words[1]
 
@@ -289,9 +289,9 @@ class OptionsScreen(ModalScreen[None]):
             for line in render_prefixed("", "dim", message, width)
         ]
         lines += [line for text in outcome.done for line in render_prefixed(f"{glyphs.ok} ", "ok", text, width)]
-        if outcome.refused or outcome.said:
-            words = ": ".join(word for word in (outcome.refused, outcome.said) if word)
-            lines += render_prefixed(f"{glyphs.sick} ", "sick", words, width, key="watch")
+        if outcome.refused or outcome.message:
+            words = ": ".join(word for word in (outcome.refused, outcome.message) if word)
+            lines += render_prefixed(f"{glyphs.unhealthy} ", "sick", words, width, key="watch")
         lines += [
             line for text, actor in outcome.left for line in render_prefixed("", "text", f"{actor}: {text}", width)
         ]
@@ -351,7 +351,7 @@ class OptionsScreen(ModalScreen[None]):
         try:
             self._outcome = await self.top.actions.apply(self._proposal, index, self._report)
         except OpskError as error:
-            self._outcome = Outcome(said=error.message)
+            self._outcome = Outcome(message=error.message)
         self._is_busy = False
         self.show()
         self.top.feed.ask_now()
@@ -396,7 +396,7 @@ class OptionsScreen(ModalScreen[None]):
         try:
             self._outcome = await self.top.actions.undo(journal, undoing, self._report)
         except OpskError as error:
-            self._outcome = Outcome(said=error.message)
+            self._outcome = Outcome(message=error.message)
         self._is_busy = False
         self.show()
         self.top.feed.ask_now()

@@ -222,7 +222,7 @@ class ViewScreen(Screen[None]):
         """Return the problem of a source."""
         hint = f" ({safe(state.hint)})" if state.hint else ""
         since = "" if state.taken_at_s is None else f", last {ago(self.top.clock() - state.taken_at_s)}"
-        return f"{state.source.value} {self.top.glyphs.sick} {safe(state.problem)}{hint}{since}"
+        return f"{state.source.value} {self.top.glyphs.unhealthy} {safe(state.problem)}{hint}{since}"
 
     def _age_of(self, state: SourceState) -> str:
         return "asking" if state.taken_at_s is None else age(self.top.clock() - state.taken_at_s)
@@ -378,7 +378,7 @@ class HelpScreen(ModalScreen[None]):
         glyph_set = about.top.glyphs
         legend: list[Line] = [
             [(glyph_set.levels, "accent"), ("  from low to high", "text")],
-            [(glyph_set.sick, "sick"), (" sick   ", "text"), (glyph_set.watch, "watch"), (" watch   ", "text"),
+            [(glyph_set.unhealthy, "sick"), (" sick   ", "text"), (glyph_set.watch, "watch"), (" watch   ", "text"),
              (glyph_set.unknown, "dim"), (" not known   ", "text")],
         ]  # fmt: skip
         width = max(30, min(self.app.size.width - 6, _WIDEST))

@@ -113,10 +113,10 @@ class GridMap(Lines):
         self._grid, self.order = grid, order
         self._name_width = min(16, max((len(name) for name in grid.names), default=1))
         positions = np.flatnonzero(order == here).tolist() if here is not None else []
-        is_found = len(positions) > 0
-        self.cursor = positions[0] if is_found else max(0, min(self.cursor, len(order) - 1))
+        has_match = len(positions) > 0
+        self.cursor = positions[0] if has_match else max(0, min(self.cursor, len(order) - 1))
         self.column = min(self.column, max(0, grid.codes.shape[1] - 1))
-        if not is_found:
+        if not has_match:
             self.follow()
         self.renew()
 
@@ -182,7 +182,7 @@ class GridMap(Lines):
             glyph_set = self.glyph_set
             self._glyph_styles = {level: (glyph_set.levels[level], f"heat{level}") for level in range(8)} | {
                 UNKNOWN: (glyph_set.unknown, "dim"), ABSENT: (" ", "text"), WATCH: (glyph_set.watch, "watch"),
-                UNHEALTHY: (glyph_set.sick, "sick"),
+                UNHEALTHY: (glyph_set.unhealthy, "sick"),
             }  # fmt: skip
         return super().paint(width, height)
 

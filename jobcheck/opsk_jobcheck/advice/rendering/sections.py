@@ -197,7 +197,7 @@ def settings_text(change: Suggestion) -> str:
     return " and ".join(filter(None, (" ".join(inline), *in_files))) or change.what
 
 
-def ways_out(advice: Advice) -> Iterator[Line]:
+def changes_that_fit(advice: Advice) -> Iterator[Line]:
     """Yield the lines of changes that make the job fit, fastest first."""
     searched = advice.is_searched
     is_larger = any(change.axis == "nodes" for entry in advice.suggestions for change in entry.changes)

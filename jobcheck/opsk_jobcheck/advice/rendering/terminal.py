@@ -95,7 +95,7 @@ def _build_lines(advice: Advice) -> list[Line]:
     elif advice.roles is not None:
         parts += [sections.memory(advice), *render_roles(advice)]
     else:
-        out = sections.ways_out(advice) if advice.verdict is not Verdict.FITS else ()
+        out = sections.changes_that_fit(advice) if advice.verdict is not Verdict.FITS else ()
         parts += [sections.memory(advice), *out]
         parts += [] if sections.is_measured(advice) else [sections.speed(advice)]
         parts += [*sections.improvements(advice), *sections.best(advice), *sections.conversion(advice)]

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from opsk.cli.render.chart import Bars, Box, Chart, Dot, Line, Lines, Path, Word, lay_out_chart, render_chart_svg
+from opsk.cli.render.chart import Bars, Box, Chart, Dot, Line, Lines, Path, Word, arrange_chart, render_chart_svg
 from opsk.cli.render.chart_png import chart_png
 from opsk.errors import InputError, UnavailableError
 
@@ -93,7 +93,7 @@ def test_any_numbers_and_names_make_whole_pictures(
         Lines(title="a", x_label="b", y_label="c", log_x=log_x, lines=[Line(name=n, points=p) for n, p in lines]),
         Bars(title="d", bars=bars),
     ]
-    picture = lay_out_chart(panels)
+    picture = arrange_chart(panels)
     for shape in picture.shapes:
         if isinstance(shape, Dot):
             assert -1 <= shape.x <= picture.width + 1
@@ -110,7 +110,7 @@ def test_a_picture_larger_than_any_screen_is_refused():
 def test_on_a_logarithmic_axis_a_tenfold_rise_is_as_high_everywhere():
     points = [(1.0, 0.02), (10.0, 0.2), (100.0, 2.0)]
     panel = Lines(title="t", x_label="x", y_label="y", lines=[Line(name="l", points=points)], log_x=True, log_y=True)
-    shapes = lay_out_chart([panel]).shapes
+    shapes = arrange_chart([panel]).shapes
     (first, second, third) = (shape.y for shape in shapes if isinstance(shape, Dot))
     assert first - second == pytest.approx(second - third)
     said = [shape.text for shape in shapes if isinstance(shape, Word)]
@@ -121,4 +121,4 @@ def test_on_a_logarithmic_axis_a_tenfold_rise_is_as_high_everywhere():
 def test_what_is_not_above_zero_is_drawn_on_a_plain_axis(lowest: float):
     points = [(1.0, lowest), (2.0, 5.0)]
     panel = Lines(title="t", x_label="x", y_label="y", lines=[Line(name="l", points=points)], log_y=True)
-    assert sum(isinstance(shape, Dot) for shape in lay_out_chart([panel]).shapes) == 2
+    assert sum(isinstance(shape, Dot) for shape in arrange_chart([panel]).shapes) == 2

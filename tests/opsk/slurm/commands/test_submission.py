@@ -20,7 +20,7 @@ def sbatch(folder: Path, body: str) -> dict[str, str]:
 def test_the_number_of_the_job_is_told_with_what_sbatch_says(tmp_path: Path) -> None:
     environment = sbatch(tmp_path, 'echo "4711;cluster"; echo "sbatch: account $SBATCH_ACCOUNT, $1 $2" >&2')
     done = submit(Path("/x/job.sh"), environment=environment)
-    assert (done.job_id, done.said) == ("4711", "sbatch: account research, --parsable /x/job.sh")
+    assert (done.job_id, done.message) == ("4711", "sbatch: account research, --parsable /x/job.sh")
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ class GpuTables:
         now_s: float,
     ) -> NDArray[np.int8]:
         heat = readings.gpu.get(HEAT_HELD)
-        key = (nodes, readings.sick, len(readings.slot_of), heat, present, int(now_s / 600),
+        key = (nodes, readings.unhealthy, len(readings.slot_of), heat, present, int(now_s / 600),
                *(values.get(name) for name in (Metric.POWER, Metric.TEMPERATURE)))  # fmt: skip
         if self._health is None or not _are_same(self._health[0], key):
             health_codes: NDArray[np.int8] = np.full(present.shape, Health.UNKNOWN, np.int8)
@@ -129,7 +129,7 @@ class GpuTables:
                 # a power cap is normal under full load, heat is not
                 with np.errstate(invalid="ignore"):
                     health_codes[present & (heat > HOT)] = Health.WATCH
-            for node, samples in readings.sick.items():
+            for node, samples in readings.unhealthy.items():
                 for uuid, health in compute_gpu_health(samples, now_s).items():
                     place = readings.slot_of.get((node, uuid)) or _find_by_index(readings, node, uuid)
                     if place is not None and place[0] < health_codes.shape[0] and place[1] < health_codes.shape[1]:
@@ -274,8 +274,8 @@ class JobViews:
         peaks = compute_memory_peaks(readings, held)
         advice = {text: self._advice.get(text, _UNREAD) for text in {job.admin_comment or "" for job in jobs}}
         self._advice = {
-            text: AdviceRecord.parse(text) if found is _UNREAD else found  # type: ignore[misc]
-            for text, found in advice.items()
+            text: AdviceRecord.parse(text) if record is _UNREAD else record  # type: ignore[misc]
+            for text, record in advice.items()
         }
         known = {}
         for job in jobs:
@@ -285,9 +285,9 @@ class JobViews:
             if before is not None and before[0] == key and before[1].record is job:
                 known[job.id] = before
                 continue
-            advised = self._advice[job.admin_comment or ""]
-            measured = build_measured(job, progress, advised, peaks.get(job.id), now_s)
-            known[job.id] = (key, JobView(record=job, advice=advised, measured=measured))
+            advice_record = self._advice[job.admin_comment or ""]
+            measured = build_measured(job, progress, advice_record, peaks.get(job.id), now_s)
+            known[job.id] = (key, JobView(record=job, advice=advice_record, measured=measured))
         self._known = known
         views = tuple(view for _, view in known.values())
         if len(views) != len(self._views) or any(a is not b for a, b in zip(views, self._views, strict=True)):

@@ -49,7 +49,7 @@ class FailureDetector:
         self, readings: Readings, nodes: Sequence[NodeRecord], jobs: Sequence[JobRecord], now_s: float
     ) -> bool:
         """Return whether to run: inputs have changed, a fault's time has to run on, or the last run is a while ago."""
-        inputs = (readings.sick, readings.port.get(RATE), nodes, jobs)
+        inputs = (readings.unhealthy, readings.port.get(RATE), nodes, jobs)
         is_same = len(inputs) == len(self._last_inputs) and all(
             a is b for a, b in zip(inputs, self._last_inputs, strict=True)
         )
@@ -123,11 +123,11 @@ class FailureDetector:
     def _build_parts(self, readings: Readings) -> dict[str, NodeParts]:
         infos: dict[str, list[Sample]] = {}
         for (node, uuid), index in readings.index_of.items():
-            if node in readings.sick:
+            if node in readings.unhealthy:
                 labels = {"gpu": uuid, "index": str(index)}
                 infos.setdefault(node, []).append(Sample(metric_names.GPU_INFO, labels, 1.0))
         parts = {}
-        for node, samples in readings.sick.items():
+        for node, samples in readings.unhealthy.items():
             before = self._parts.get(node)
             if before is None or before[0] is not samples:
                 before = self._parts[node] = (samples, build_node_parts(node, [*infos.get(node, ()), *samples]))

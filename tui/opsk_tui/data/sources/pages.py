@@ -173,7 +173,7 @@ class Batch:
         self._port: dict[str, NDArray[np.float64]] = {}
         self._hosts: NDArray[np.float64] | None = None
         self.jobs: set[str] = set()
-        self._sick = dict(readings.sick)
+        self._unhealthy = dict(readings.unhealthy)
 
     def take(self, node: str, page: bytes, known: PageHistory, now_s: float) -> None:
         """Add the page of one node."""
@@ -187,12 +187,12 @@ class Batch:
         counters: dict[tuple[str, int, int], float] = {}
         host: dict[str, float] = {}
         energy_j = 0.0
-        sick: list[Sample] = []
+        unhealthy: list[Sample] = []
         errors = dict.fromkeys(slots, 0.0)
         for sample in page_samples:
             name, labels, value = sample
             if name in NAMES:
-                sick.append(sample)
+                unhealthy.append(sample)
             if name in _PROGRESS:
                 self._readings.put_progress(labels.get("job", ""), name.removeprefix("opsk_training_"), value)
                 self.jobs.add(labels.get("job", ""))
@@ -220,7 +220,7 @@ class Batch:
                     self._put(self._port_array(ERRORS), row, column, rate * 300.0)
         known.keep(now_s, counters, host, energy_j)
         self._put_host(row, known.host_shares())
-        self._sick[node] = sick
+        self._unhealthy[node] = unhealthy
 
     def _put_host(self, row: int, shares: dict[str, float]) -> None:
         if self._hosts is None:
@@ -246,7 +246,7 @@ class Batch:
             self._readings.put_ports(name, array)
         if self._hosts is not None:
             self._readings.hosts = self._hosts
-        self._readings.sick = self._sick
+        self._readings.unhealthy = self._unhealthy
         self._readings.version += 1
 
     def _learn_places(self, node: str, page_samples: Sequence[Sample]) -> list[int]:

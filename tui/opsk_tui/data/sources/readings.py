@@ -83,7 +83,7 @@ class Readings:
         Row and slot of a GPU, by node and UUID.
     hosts
         Shares of time, one row per node; columns as in ``HOST_SHARES``.
-    sick
+    unhealthy
         By node: series that report a fault; series without a fault are removed.
     progress
         By job as users write it (``4711``, ``4711_3``).
@@ -107,7 +107,7 @@ class Readings:
     port_of: dict[tuple[str, str, str], tuple[int, int]] = field(default_factory=dict)
     hosts: NDArray[np.float64] | None = None
     leaves: dict[tuple[str, int], str] = field(default_factory=dict)
-    sick: dict[str, list[Sample]] = field(default_factory=dict)
+    unhealthy: dict[str, list[Sample]] = field(default_factory=dict)
     progress: dict[str, Progress] = field(default_factory=dict)
     heard: dict[str, float] = field(default_factory=dict)
     version: int = 0

@@ -186,9 +186,9 @@ class SlurmSource:
         OpskError
             Slurm does not answer, and the advisor has nothing either.
         """
-        found = self._from_advisor()
-        if found is not None:
-            return SlurmAnswer(snapshot=found, route="the advisor")
+        answer = self._from_advisor()
+        if answer is not None:
+            return SlurmAnswer(snapshot=answer, route="the advisor")
         return SlurmAnswer(snapshot=self._direct.read(self._shared_file.read()), route=DIRECTLY)
 
     def _from_advisor(self) -> Snapshot | None:

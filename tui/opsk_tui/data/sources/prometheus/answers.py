@@ -237,7 +237,7 @@ class AnswerStore:
             scatter_values(body, SeriesIndex(self._port), array.reshape(-1))
             readings.put_ports(question.name, array)
 
-    def take_found(self, infos: Sequence[tuple[Mapping[str, str], float]]) -> None:
+    def take_infos(self, infos: Sequence[tuple[Mapping[str, str], float]]) -> None:
         """Learn the positions of GPUs that were lost before the start."""
         self._readings.learn_gpus(labels for labels, _ in infos)
         self._unlocated |= self.lost - self._readings.slot_of.keys()
@@ -312,7 +312,7 @@ class AnswerStore:
             for by_node in self._faults.values():
                 for node, samples in by_node.items():
                     merged.setdefault(node, []).extend(samples)
-            self._readings.sick = merged
+            self._readings.unhealthy = merged
             self._readings.version += 1
 
     def _store_progress(self, body: bytes) -> None:

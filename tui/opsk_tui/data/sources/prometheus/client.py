@@ -158,7 +158,7 @@ class PrometheusSource:
         selector = f'gpu=~"{names}",SEL'
         infos = self.now(f"max by (node, gpu, index, slurm_index) (last_over_time(opsk_gpu_info{{{selector}}}[1d]))")
         with self._readings.lock:
-            self._store.take_found(infos)
+            self._store.take_infos(infos)
 
     def _ask(self, path: str, expr: str, **parameters: str) -> bytes:
         body = urlencode({"query": expr.replace("SEL", self._selector), **parameters}).encode("ascii")
