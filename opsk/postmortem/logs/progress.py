@@ -187,13 +187,15 @@ def _filter_steps(results: Iterable[ProgressItem]) -> list[StepRecord]:
 def _find_candidates(data: bytes, *, max_lines: int | None = None) -> list[tuple[int, bytes]]:
     """Return the lines that may be progress, or the last of them, each with where it begins."""
     lines: dict[int, bytes] = {}
+    start = len(data) + 1
     for end, _ in reversed(_hint_finder().find(data)):
+        if end >= start:
+            continue  # in the same line as the one after it
+        if len(lines) == max_lines:
+            break
         start = max(data.rfind(b"\n", 0, end), data.rfind(b"\r", 0, end)) + 1
-        if start not in lines:
-            if len(lines) == max_lines:
-                break
-            stops = [position for position in (data.find(b"\n", end), data.find(b"\r", end)) if position >= 0]
-            lines[start] = data[start : min(stops, default=len(data))][:_MAX_LINE_BYTES]
+        stops = [position for position in (data.find(b"\n", end), data.find(b"\r", end)) if position >= 0]
+        lines[start] = data[start : min(stops, default=len(data))][:_MAX_LINE_BYTES]
     return sorted(lines.items())
 
 
