@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -78,10 +78,10 @@ class PlanRequest:
         """Return the template with some axes set and a batch that fits them, for asking one rule about them."""
         micro_batches = axes.pop("micro_batches", axes.get("pp", 1))
         per_step = axes.get("micro_batch", 1) * axes.get("dp", 1)
-        return replace(self._neutral, **axes, global_batch=per_step * micro_batches)
+        return Plan(**{**self._neutral, **axes, "global_batch": per_step * micro_batches})
 
     @cached_property
-    def _neutral(self) -> Plan:
-        """Return the template with every axis at its default."""
-        defaults: dict[str, Any] = {item.name: item.default for item in fields(Plan) if item.name in AXES}
-        return replace(self.template, **defaults, global_batch=1)
+    def _neutral(self) -> dict[str, Any]:
+        """Return the fields of the template, every axis at its default; tens of thousands of plans are made of them."""
+        defaults = {item.name: item.default for item in fields(Plan) if item.name in AXES}
+        return {item.name: getattr(self.template, item.name) for item in fields(Plan)} | defaults
