@@ -111,9 +111,11 @@ class WarmOpsk:
 
 
 class WarmProcess:
-    """A program of Python that runs in a fork; to be asked, waited for and ended as `subprocess.Popen` is."""
+    """A call of opsk, or of a program of Python, in a fork; asked, waited for and ended as `subprocess.Popen` is."""
 
-    def __init__(self, program: Path, words: Sequence[str], *, environment: Mapping[str, str], stdout: int = 1) -> None:
+    def __init__(
+        self, program: Path | None, words: Sequence[str], *, environment: Mapping[str, str], stdout: int = 1
+    ) -> None:
         self._connection, self.pid = warm().start(words, environment, None, (0, stdout, 2), program=program)
         self.returncode: int | None = None
 

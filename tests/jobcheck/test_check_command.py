@@ -19,6 +19,7 @@ from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk_jobcheck.cli import MAX_SCRIPT_BYTES
 from tests.fakes.launch_scripts import megatron_script
+from tests.fakes.warm_opsk import WarmProcess
 from tests.golden.compare import assert_as_golden
 
 FITS = (
@@ -151,8 +152,8 @@ def test_a_terminal_gets_colour_unless_it_has_or_wants_none(
     script.write_text(megatron_script(OOM))
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
     master, terminal = os.openpty()
-    command = [sys.executable, "-m", "opsk", "check", str(script), *CLUSTER]
-    subprocess.run(command, stdout=terminal, env={**kept, **environment}, check=False)
+    words = ["check", str(script), *CLUSTER]
+    WarmProcess(None, words, environment={**kept, **environment}, stdout=terminal).wait(120.0)
     os.close(terminal)
     shown = os.read(master, 1 << 16)
     os.close(master)

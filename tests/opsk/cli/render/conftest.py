@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.fakes.warm_opsk import warm
+
 
 @pytest.fixture
 def run_opsk() -> Callable[..., subprocess.CompletedProcess[str]]:
@@ -15,7 +17,9 @@ def run_opsk() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **variables}
-        command = [sys.executable, "-m", "opsk", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if variables:  # Python reads its locale when it starts
+            command = [sys.executable, "-m", "opsk", *arguments]
+            return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        return warm().run(arguments, environment=environment, timeout_s=120.0)
 
     return run
