@@ -1,6 +1,6 @@
 """Does the advisor's memory stay where it is while questions of all kinds come?
 
-`benchmarks/jobcheck/advisor_flat.py` asks 100,000; here are 2,000.
+`benchmarks/jobcheck/advisor_flat.py` asks 100,000; here are 1,200.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks.jobcheck.advisor_flat import RunningAdvisor
 
-QUESTIONS, LOOKS = 2000, 10
+QUESTIONS, LOOKS = 1200, 10
 WARM = 4
 """Looks after which all that is kept once is there."""
 MOST_MB = 200.0
-MOST_GROWTH_MB = 12.0
+MOST_GROWTH_MB = 6.0
 """For what is kept of the last answers: up to 2,048 pieces of advice, some hundreds of recipes."""
 
 
