@@ -18,7 +18,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "[after training is done] datetime: 2026-01-05 10:00:00",
         "[before training] datetime: 2026-01-05",
     ),
-    "end.said": ("Training complete! Best accuracy: 0.91", "until training is complete"),
+    "end.said": ("Training complete! Best accuracy: 0.91", "A callback failed after training finished."),
     "lightning.interrupted": (
         "call.py:54: UserWarning: Detected KeyboardInterrupt, attempting graceful shutdown...",
         'rank_zero_warn("Detected KeyboardInterrupt, attempting graceful shutdown...")',
