@@ -7,6 +7,7 @@ the stand-in for pyslurm and the stand-ins for the commands tell the same cluste
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import pwd
 import random
@@ -224,8 +225,8 @@ def _sinfo_rows(node: Told) -> list[dict[str, str]]:
 def install_commands(folder: Path, told: Told) -> dict[str, str]:
     """Put stand-ins for Slurm's commands that print these tables into ``folder``; return the environment to use."""
     folder.mkdir(exist_ok=True)
-    data = folder / "tables.json"
-    data.write_text(json.dumps(told), encoding="utf-8")
+    data = folder / "tables"
+    data.write_bytes(marshal.dumps(told))
     for name in ("squeue", "sinfo", "scontrol"):
         path = folder / name
         path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{COMMANDS}" {name} "{data}" "$@"\n', encoding="utf-8")
