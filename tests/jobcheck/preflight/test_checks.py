@@ -282,9 +282,10 @@ def test_a_finding_is_a_line_of_advice_and_an_entry_of_the_document() -> None:
     ]
 
 
-def test_a_format_that_the_gpu_lacks_is_the_only_reason_that_is_printed() -> None:
-    told = lines(advise(script(f"python {GLUE} --bf16", "--gres=gpu:v100:1")))
-    assert [line[:8] for line in told[1:]] == ["problem "]
+def test_a_format_that_the_gpu_lacks_is_printed_with_the_largest_case_in_another() -> None:
+    rows = lines(advise(script(f"python {GLUE} --bf16", "--gres=gpu:v100:1")))
+    assert [row[:8] for row in rows[1:]] == ["memory  ", "problem ", "more    "]
+    assert "at most" in rows[1]
 
 
 def test_every_check_has_a_name_of_its_own() -> None:
