@@ -16,6 +16,7 @@ import pytest
 from opsk.cli.main import opsk
 from opsk.config import SiteConfig
 from opsk_exporters.core.settings import Settings
+from tests.fakes.warm_opsk import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "programs" / "shown.py")))
@@ -27,7 +28,7 @@ LINE = re.compile(r"(?:^|[|;&`]\s*|\$\(|^\$ )opsk ((?:\\\n|[^\n])*)", re.MULTILI
 
 @pytest.mark.parametrize("block", EXACT, ids=lambda block: f"{block.page}:{block.line}")
 def test_a_command_prints_what_the_page_shows(block: SimpleNamespace) -> None:
-    session = SHOWN.Session()
+    session = SHOWN.Session(**warm().shell_function())
     try:
         for command, shown in block.shown:
             assert block.same(session.run(command)) == block.same(shown), "run python docs/programs/outputs.py"
@@ -114,7 +115,7 @@ def test_the_advice_of_sbatch_is_what_check_says_of_the_recorded_lab(script: str
     command = f"sbatch examples/{script}"
     page = ROOT / "docs" / "howto" / "read-the-advice.md"
     (shown,) = (text for block in SHOWN.blocks(page) for each, text in block.shown if each == command)
-    session = SHOWN.Session()
+    session = SHOWN.Session(**warm().shell_function())
     said = session.run(f"opsk check {RECORDED_LAB} examples/{script}")
     session.close()
     advice = [line.removeprefix("sbatch: opsk").strip() for line in shown.splitlines() if line.startswith("sbatch: ")]
@@ -129,7 +130,7 @@ def test_the_jobs_in_the_readme_have_the_predictions_of_the_recorded_lab() -> No
     (submitted, answer), (top, jobs) = block.shown
     assert (answer, top) == ("Submitted batch job 1\n", "opsk top --once")
     script = submitted.removeprefix("sbatch ").removesuffix(" 2>/dev/null")
-    session = SHOWN.Session()
+    session = SHOWN.Session(**warm().shell_function())
     predicted = json.loads(session.run(f"opsk check --json {RECORDED_LAB} {script}"))
     session.close()
     memory, time = predicted["memory"], predicted["time"]

@@ -14,6 +14,7 @@ import pkgutil
 import runpy
 import select
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -72,6 +73,11 @@ class WarmOpsk:
         socket.send_fds(connection, [len(data).to_bytes(8, "big")], list(streams))
         connection.sendall(data)
         return connection, int.from_bytes(_receive(connection, 8), "big")
+
+    def shell_function(self) -> dict[str, str]:
+        """Return variables by which ``opsk`` is a call in each bash that has them."""
+        program = shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("warm_call.py")), self._address])
+        return {"BASH_FUNC_opsk%%": f'() {{ {program} "$@"; }}'}
 
     def run(
         self,
@@ -259,6 +265,11 @@ class _Server:
         for target, source in enumerate(streams):
             os.dup2(source, target)
             os.close(source)
+        # What they remember is of the streams of this process: whether one can seek, say.
+        sys.stdin, sys.stdout, sys.stderr = (
+            open(stream.fileno(), stream.mode, encoding=stream.encoding, errors=stream.errors, closefd=False)  # noqa: SIM115
+            for stream in (sys.stdin, sys.stdout, sys.stderr)
+        )
         environment, words = call["environment"], call["words"]
         assert isinstance(environment, dict)
         assert isinstance(words, list)

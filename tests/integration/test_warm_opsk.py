@@ -76,6 +76,19 @@ def test_calls_run_at_the_same_time(tmp_path: Path):
         connection.close()
 
 
+def test_a_shell_calls_it_as_its_own_command(tmp_path: Path):
+    """With what flows into it and out of it, its folder and its status."""
+    environment = {**os.environ, **warm_opsk.warm().shell_function()}
+    (tmp_path / "absent.sh").touch()
+    line = "iteration 1/10 | elapsed time per iteration (ms): 1000.0 |"
+    script = f"type -t opsk; echo '{line}' | opsk throughput - | head -n 1; cd /; opsk check absent.sh 2>&1; echo $?"
+    words = ["bash", "-c", script]
+    done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    shown = cold(["throughput", "-"], input=f"{line}\n").stdout.splitlines()[0]
+    refused = cold(["check", "absent.sh"], cwd="/")
+    assert done.stdout.splitlines() == ["function", shown, *refused.stderr.splitlines(), str(refused.returncode)]
+
+
 def test_other_commands_are_simply_run():
     done = warm_opsk.run(["sh", "-c", "echo $WORD; exit 3"], environment={"WORD": "said"}, timeout_s=60)
     assert (done.returncode, done.stdout) == (3, "said\n")

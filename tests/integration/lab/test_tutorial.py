@@ -7,10 +7,12 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.fakes.warm_opsk import warm
 from tests.integration.conftest import Slurm
 from tests.integration.releases.roots import INSTALLED
 
@@ -43,6 +45,7 @@ def test_every_command_prints_what_the_page_shows(
     monkeypatch.syspath_prepend(str(root / "docs" / "programs"))
     shown, outputs = importlib.import_module("shown"), importlib.import_module("outputs")
     blocks = list(shown.blocks(root / shown.TUTORIAL))
+    monkeypatch.setattr(outputs, "Session", partial(shown.Session, **warm().shell_function()))
     printed = outputs.tutorial(blocks, folder / "opsk-tutorial")
     expected = [(block, command, text) for block in blocks for command, text in block.shown]
     wrong = []
