@@ -155,15 +155,15 @@ class Launcher:
 
         self.await_ready(name, accepts)
 
-    def await_ready(self, name: str, ready: Callable[[], bool]) -> None:
-        """Wait until ``ready`` returns true.
+    def await_ready(self, name: str, ready: Callable[[], bool], *, every_s: float = _POLL_S) -> None:
+        """Wait until ``ready``, which is called again and again with this pause, returns true.
 
         Raises
         ------
         LabError
             When daemon ``name`` ends, or is not ready after ``READY_WITHIN_S``; with its last lines.
         """
-        self._wait(lambda: ready() or self._ended(name), name, f"{name} did not answer")
+        self._wait(lambda: ready() or self._ended(name), name, f"{name} did not answer", every_s=every_s)
         if self._ended(name):
             child = self._children[name]
             raise LabError(
@@ -171,7 +171,7 @@ class Launcher:
                 hint=f"see {self._log_of(name)}",
             )
 
-    def _wait(self, done: Callable[[], bool], name: str, complaint: str) -> None:
+    def _wait(self, done: Callable[[], bool], name: str, complaint: str, *, every_s: float = _POLL_S) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
         while not done():
             if self._stopped.is_set():
@@ -181,7 +181,7 @@ class Launcher:
                     f"{complaint} within {READY_WITHIN_S:.0f} s: {self._last_lines(name)}",
                     hint=f"see {self._log_of(name)}",
                 )
-            time.sleep(_POLL_S)
+            time.sleep(every_s)
 
     def _ended(self, name: str) -> bool:
         child = self._children.get(name)

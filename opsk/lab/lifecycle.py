@@ -39,6 +39,8 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _ATTEMPTS = 200
 Progress = Callable[[str], None]
 _NODES_READY_WITHIN_S = 180.0
+_ASK_SLURM_EVERY_S = 0.1
+"""Each question is a process, which the daemons that it asks about would lack the processor for."""
 
 
 def take_down(path: Path, record: LabRecord | None) -> int:
@@ -310,7 +312,7 @@ def _await_nodes(launcher: Launcher) -> None:
             raise LabError(f"only {idle} of {required} nodes are ready", hint=f"see {launcher.record.folder.log}")
         return idle >= required
 
-    launcher.await_ready("slurmctld", all_idle)
+    launcher.await_ready("slurmctld", all_idle, every_s=_ASK_SLURM_EVERY_S)
 
 
 def _run_together(launcher: Launcher, tasks: tuple[Callable[[Launcher], None], ...]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 def call(address: str, words: Sequence[str]) -> int:
     """Return the status of the call."""
-    data = json.dumps({"words": words, "environment": dict(os.environ), "cwd": str(Path.cwd())}).encode("ascii")
+    data = json.dumps({"words": ["", *words], "environment": dict(os.environ), "cwd": str(Path.cwd())}).encode("ascii")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(address)
         socket.send_fds(connection, [len(data).to_bytes(8, "big")], (0, 1, 2))

@@ -23,6 +23,8 @@ from tests.soak.truth import caught_up, look, settled, spooled
 CATCHES_UP_S = 600.0
 """What the store's writer had in its hands when it was killed is told again after 300 s (`missed_jobs.TELL_AGAIN_S`);
 and the writer runs at a low priority, so that it is late where others use all processors."""
+GONE_WITHIN_S = 10.0
+"""What a daemon has started has so long to end after it."""
 
 Say = Callable[[str], None]
 
@@ -160,7 +162,9 @@ def _end(site: Site) -> list[str]:
     for name in names:
         children = site.daemons.children(name)
         site.daemons.end(name)
-        time.sleep(0.2 if children else 0.0)
+        end = time.monotonic() + GONE_WITHIN_S
+        while any(_is_there(pid, line) for pid, line in children.items()) and time.monotonic() < end:
+            time.sleep(0.1)
         left += [f"{name} left {line[:80]}" for pid, line in children.items() if _is_there(pid, line)]
     if (socket := site.record.folder.run / "advisor.sock").exists():
         left.append(f"socket {socket.name}")

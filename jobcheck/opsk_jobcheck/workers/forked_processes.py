@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from pathlib import Path
 from opsk_jobcheck.workers.supervision import ONE_THREAD
 
 FORK_SERVER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.workers.fork_server")
+ANSWERS_WITHIN_S = 60.0
+"""Loading takes a second; from a slow network file system, many."""
 _MAX_MESSAGE_BYTES = 4096
 
 
@@ -82,14 +85,20 @@ class ForkServer:
         Raises
         ------
         OSError
-            It cannot be started, or the fork server was killed.
+            It cannot be started, or the fork server was killed or does not answer.
         """
         connection = await self._connect()
         request = {"program": program, "arguments": list(arguments), "environment": dict(environment)}
         socket.send_fds(connection, [json.dumps(request).encode("ascii")], streams)
         answer: asyncio.Future[ForkedProcess] = asyncio.get_running_loop().create_future()
         self._pending.append(answer)
-        return await answer
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                return await answer
+        except TimeoutError as error:
+            self._lose()
+            message = f"the process that loads the analysis does not answer within {ANSWERS_WITHIN_S:.0f} s"
+            raise TimeoutError(errno.ETIMEDOUT, message) from error
 
     async def start(self, command: Sequence[str], environment: Mapping[str, str]) -> ForkedProcess:
         """Start the program that the first word names, with the others as arguments and a standard input to write to.

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from opsk.config import load_site
 from tests.fakes.advised_lab import ADVICE, FITS, FROM_ARGUMENTS, HEAD, PATIENT, RUNS_OUT, TRAINS, AdvisedLab, Submitted
+from tests.fakes.advisor_process import eventually
 from tests.fakes.bad_servers import BAD_SERVERS, Server
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
@@ -132,9 +132,9 @@ def test_parsable_output_stays_parsable(advised: AdvisedLab) -> None:
 
 def test_a_script_on_stdin_is_told_the_short_advice_once(advised: AdvisedLab) -> None:
     """cli_filter has nothing to read there; job_submit sees the text and says two lines."""
-    accepted(advised, "sbatch", stdin=FITS.replace("train-iters 10", "train-iters 11"))
-    time.sleep(1)
-    submitted = accepted(advised, "sbatch", stdin=FITS.replace("train-iters 10", "train-iters 11"))
+    text = FITS.replace("train-iters 10", "train-iters 11")
+    # The first one may come before its answer is there: job_submit waits for milliseconds.
+    submitted = eventually(lambda: accepted(advised, "sbatch", stdin=text), lambda each: bool(each.advice))
     assert len(submitted.advice) == 2
     assert advised.shown(submitted.job)["AdminComment"].startswith("opsk:v1")
 

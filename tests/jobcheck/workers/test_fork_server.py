@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from opsk_jobcheck.workers import forked_processes
 from opsk_jobcheck.workers.forked_processes import ForkServer
 
 PROGRAMS = """
@@ -140,6 +141,20 @@ def test_a_fork_server_that_cannot_be_started_says_why() -> None:
         with pytest.raises(OSError, match="No such file"):
             await forks.start(("ends", "0"), {})
         await forks.close()
+
+    asyncio.run(scene())
+
+
+def test_a_fork_server_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forked_processes, "ANSWERS_WITHIN_S", 0.2)
+
+    async def scene() -> None:
+        forks = ForkServer((sys.executable, "-c", "import time; time.sleep(600)"))
+        with pytest.raises(TimeoutError, match="does not answer within 0 s"):
+            await forks.start(("ends", "0"), {})
+        await forks.close()
+        assert forks._process is not None
+        assert forks._process.returncode == -signal.SIGKILL
 
     asyncio.run(scene())
 
