@@ -35,7 +35,7 @@ def find_room(bare: Advice, efficiency: Efficiency) -> Room | None:
         if is_seq_open:
             workload = _state(workload, _SEQ, min(USUAL_LENGTH, longest))
         field, sizes = _MICRO_BATCH, list(_iterate_sizes(1, MAX_MICRO_BATCH))
-    elif is_seq_open:
+    elif is_seq_open and workload.plan.micro_batch is not None and _MICRO_BATCH not in unknown:
         field, sizes = _SEQ, list(_iterate_sizes(MIN_LENGTH, longest))
     else:
         return None

@@ -84,7 +84,8 @@ def _list_batches(settings: ProgramSettings) -> Iterator[int | None]:
         value = call.keywords.get("batch_size") if _LOADERS.fullmatch(call.function) else None
         if value is not None:
             given = settings.resolve(value)
-            yield None if given.why else _parse_batch(given.value)
+            size = None if given.why else _parse_batch(given.value)
+            yield None if size == 1 else size  # its data set may make whole batches
 
 
 def _parse_batch(value: object) -> int | None:
