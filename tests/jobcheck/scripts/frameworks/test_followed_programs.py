@@ -147,3 +147,16 @@ def test_one_of_several_models_of_other_files_is_not_the_trained_one() -> None:
         "    return small, AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B')\n"
     )
     assert read(program, build_py=build).model.name is None
+
+
+def test_a_parameter_of_a_function_is_no_flag_of_the_same_name() -> None:
+    program = f"""{IMPORTS}import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch_size", type=int, default=16)
+args = parser.parse_args()
+def start(batch_size):
+    {TRAINS.format(name=repr("Qwen/Qwen2.5-7B"), batch="batch_size").replace(chr(10), chr(10) + "    ")}
+start(args.batch_size // 4)
+"""
+    assert read(program).plan.micro_batch == 4
+    assert read(program, "python train.py --batch_size 8").plan.micro_batch == 2

@@ -82,7 +82,10 @@ def fill_calls(settings: ProgramSettings, followed: Followed) -> None:
     source = settings.source
     if source is None:
         return
-    noted = {(_find_line(call, settings), call.name.rpartition(".")[2]): call for call in followed.calls}
+    places = [(_find_line(call, settings), call.name.rpartition(".")[2]) for call in followed.calls]
+    # two calls of one line are not told apart
+    rows = zip(places, followed.calls, strict=True)
+    noted = {place: call for place, call in rows if places.count(place) == 1}
     calls = [_fill(call, noted.pop((call.line, call.function), None), settings) for call in source.calls]
     others = [call for call in noted.values() if call.file not in (settings.file, *source.parts)]
     loaded = [call for call in followed.calls if _loads_model(call)]
@@ -134,17 +137,23 @@ def _fill(call: Call, noted: NotedCall | None, settings: ProgramSettings) -> Cal
     keywords = {
         name: value
         for name, value in call.keywords.items()
-        if name not in known or (name != "model" and not settings.resolve(value).why)
+        if name not in known or (name != "model" and _is_equal(value, known[name], settings))
     }
     first = call.first
-    if "" in known and settings.resolve(first).why:
-        first = known.pop("")
+    if "" in known and not _is_equal(first, known[""], settings):
+        first = known[""]
     return replace(
         call,
         first=first,
         keywords={**{key: x for key, x in known.items() if key}, **keywords},
         conditions=() if noted.is_sure else call.conditions,
     )
+
+
+def _is_equal(value: Value, known: Value, settings: ProgramSettings) -> bool:
+    """Return whether an argument's own text says as much as following the program did."""
+    entry = settings.resolve(value)
+    return bool(value.words) or (not entry.why and (bool(known.words) or str(entry.value) == str(known.literal)))
 
 
 def _make_call(noted: NotedCall) -> Call:
