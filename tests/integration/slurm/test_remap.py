@@ -102,12 +102,12 @@ def test_the_queue_takes_a_job_off_a_failed_node(
 
 
 def test_waiting_holds_the_job_and_the_rest_lets_it_go(
-    lab: Any, client: CommandClient, submit: Callable[..., JobRecord], plan: str
+    lab: Any, client: CommandClient, submit: Callable[..., JobRecord], plan: str, tmp_path: Path
 ) -> None:
     job = submit(2, "sleep 300")
     failed = job.nodes[1]
     command = ["remap", str(job.id), "--failed", f"gpu:{failed}/3", "--plan", plan,
-               "--fabric", str(lab.path / "fabric.ibnetdiscover")]  # fmt: skip
+               "--fabric", str(lab.path / "fabric.ibnetdiscover"), "--rank-file", str(tmp_path / "ranks")]  # fmt: skip
     done = lab.opsk(*command, "--apply", "wait", "--yes", "--json")
     assert done.returncode == 0, done.stderr
     held = until(client, str(job.id), lambda now: now.state == "PENDING")
