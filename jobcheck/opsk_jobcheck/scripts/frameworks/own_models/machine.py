@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import SETS_TRAINING, NotedCall
+from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape, join_tapes
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     ABSENT,
     CannotCountError,
@@ -81,6 +83,16 @@ class Machine:
         self.born: list[set[int]] = []
         self.active: dict[int, int] = {}
         self.noted: dict[int, NotedCall] = {}
+        self.tape: Tape | None = None
+
+    def start_step(self, *, autocast: str = "") -> None:
+        """Begin to note what a training step saves; ``autocast`` is the type that autocast computes in."""
+        self.tape = Tape(autocast=autocast)
+
+    def end_step(self) -> StepMemory:
+        """Return the memory of the training step that was followed."""
+        tape, self.tape = self.tape or Tape(), None
+        return tape.read()
 
     def evaluate(self, node: ast.expr, frame: Frame) -> Any:
         """Return the value of an expression."""
@@ -169,10 +181,19 @@ class Machine:
         self.branches += 1
         if self.branches > MAX_BRANCHES:
             raise CannotCountError("more tests than opsk follows are not known")
+        before, tapes = self.tape, []
+        outcomes = []
         try:
-            outcomes = [self._try_branch(action) for action in (first, second)]
+            for action in (first, second):
+                self.tape = before.copy() if before is not None else None
+                outcomes.append(self._try_branch(action))
+                if self.tape is not None and outcomes[-1][0][0] is not End.RAISE:
+                    tapes.append(self.tape)
         finally:
             self.branches -= 1
+            self.tape = before
+        if before is not None and tapes:
+            self.tape = join_tapes(before, tapes)
         live = [outcome for outcome in outcomes if outcome[0][0] is not End.RAISE]
         if not live:
             return outcomes[0][0]

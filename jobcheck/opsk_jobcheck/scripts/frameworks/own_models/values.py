@@ -72,18 +72,51 @@ class Choice:
     options: tuple[Any, ...]
 
 
+Shape = tuple[int | None, ...]
+"""Sizes of a tensor along its axes, the outer one first; ``None`` for one that is not known."""
+
+
+@dataclass(slots=True, eq=False)
+class Storage:
+    """Memory that a tensor and its views share; ``is_state`` is that of a weight or buffer, which is no activation."""
+
+    size_bytes: Span
+    is_state: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Parameter:
     """A weight, with the number of its elements."""
 
     size: Span
+    shape: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor, with the number of its elements."""
+    """A tensor, with the number of its elements.
+
+    Parameters
+    ----------
+    shape
+        Sizes along its axes; ``None`` where even their number is not known.
+    strides
+        Elements from one to the next along each axis; ``None`` where they are not known.
+    dtype
+        Type of its elements as PyTorch names it (``float32``, ``bfloat16``, ``int64``, ``bool``); empty where it is
+        not known.
+    has_gradient
+        Whether the backward pass computes its gradient.
+    storage
+        The memory that it uses; views have that of their base. ``None`` outside of a training step.
+    """
 
     size: Span
+    shape: Shape | None = None
+    strides: tuple[int, ...] | None = None
+    dtype: str = "float32"
+    has_gradient: bool = False
+    storage: Storage | None = None
 
 
 @dataclass(slots=True, eq=False)
