@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from opsk.workload.completion import Completion, complete
+from opsk.workload.counted_model import build_largest_shape
 from opsk.workload.defaults import ROLE_PREFIXES, Assumption
-from opsk.workload.model import StatedModel
+from opsk.workload.model import ModelShape, StatedModel
 from opsk.workload.plan import Precision, Recompute, Sharding
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import fixes_length
@@ -31,6 +32,7 @@ ADAPTER_BASE = f"{PREFIX}adapters.base_bits"
 the bits of a base weight, where it is quantized for sure."""
 _TRAINABLE = "trainable"
 _WEIGHTS = "weights.dtype"
+_FROZEN = "unknown: part of the model is frozen"
 _WHOLE_BITS = "32"
 _LOWERING = (
     *("plan.tp", "plan.pp", "plan.cp", "plan.vpp", "plan.dp", "plan.global_batch", "plan.sharding", "plan.recompute"),
@@ -61,15 +63,16 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
     """Return the worst case of a workload; ``None`` where a value that is not known has no largest effect."""
     options = dict(workload.options)
     has_roles = any(name.startswith(ROLE_PREFIXES) for name in options)
-    if not workload.is_training or has_roles or options.get(CHECKED) != "true":
+    counted = build_largest_shape(options, workload.model.name)
+    if not workload.is_training or has_roles or (options.get(CHECKED) != "true" and counted is None):
         return None
     assumed: list[Assumption] = []
-    if not _limit_trained(options, assumed):
+    if not (_limit_counted if counted is not None else _limit_trained)(options, assumed):
         return None
     workload = _limit_gpus(workload, assumed)
     _limit_optimizer(options, assumed)
     unknown = {entry.field for entry in workload.unknown}
-    model = _limit_model(workload, unknown, assumed)
+    model = workload.model if counted is not None else _limit_model(workload, unknown, assumed)
     if model is None:
         return None
     changes: dict[str, Any] = {}
@@ -85,6 +88,8 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
     if (workload.plan.micro_batch is None or "plan.micro_batch" in unknown) and MICRO_BATCH in options:
         changes["micro_batch"] = int(options[MICRO_BATCH])
         assumed.append(Assumption(field="plan.micro_batch", value=changes["micro_batch"], why="at most that many"))
+    if counted is not None:
+        changes |= {"micro_batch": 1, "global_batch": None}
     precisions: tuple[Precision | None, ...] = (workload.plan.precision,)
     if "plan.precision" in unknown or workload.plan.precision is None:
         is_16bit = ADAPTER_RANK in options and _WEIGHTS in options
@@ -105,6 +110,8 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
     completions = tuple(
         complete(replace(limited, plan=replace(limited.plan, precision=precision))) for precision in precisions
     )
+    if counted is not None:
+        completions = tuple(_put_counted(entry, counted) for entry in completions)
     if any(entry.model is None or entry.plan is None for entry in completions):
         return None
     has_copies = options.get("adapters.base_bits") == _WHOLE_BITS
@@ -142,6 +149,23 @@ def _limit_trained(options: dict[str, str], assumed: list[Assumption]) -> bool:
         return False
     why = options.pop(_TRAINABLE).removeprefix("unknown: ")
     assumed.append(Assumption(field=_TRAINABLE, value="all", why=f"{why}: training all of it takes more"))
+    return True
+
+
+def _put_counted(completion: Completion, counted: ModelShape) -> Completion:
+    """Return a completion with the counted model in place of one whose shape is not known."""
+    assumed = tuple(entry for entry in completion.assumed if not entry.field.startswith("model."))
+    return replace(completion, model=counted, assumed=assumed, missing=())
+
+
+def _limit_counted(options: dict[str, str], assumed: list[Assumption]) -> bool:
+    """Train all counted parameters; return whether there are no others, as far as the program's text tells."""
+    why = options.get(_TRAINABLE, "")
+    if why and not why.startswith(_FROZEN):
+        return False
+    if options.pop(_TRAINABLE, ""):
+        why = why.removeprefix("unknown: ")
+        assumed.append(Assumption(field=_TRAINABLE, value="all", why=f"{why}: training all of it takes more"))
     return True
 
 

@@ -87,7 +87,7 @@ class Calls(OwnCalls):
         if isinstance(target, FunctionValue):
             return self.follow(target, positional, keywords, node, frame)
         if isinstance(target, External):
-            return self._call_external(target.name, positional, keywords, node, frame)
+            return self.call_external(target.name, positional, keywords, node, frame)
         if isinstance(target, OuterConstructor):
             bases = self.list_outer_bases(target.of.kind)
             return self.construct_outer(target.of.owner, bases, positional, keywords)
@@ -116,7 +116,7 @@ class Calls(OwnCalls):
 
     # ---- packages
 
-    def _call_external(
+    def call_external(
         self, name: str, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame
     ) -> Any:
         """Return the result of a function of a package."""

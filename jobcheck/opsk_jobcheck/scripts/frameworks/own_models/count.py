@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from opsk_jobcheck.scripts.frameworks.own_models.calls import Calls
 from opsk_jobcheck.scripts.frameworks.own_models.counting import count_parameters
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import NotedCall
+from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory, join_steps
+from opsk_jobcheck.scripts.frameworks.own_models.training_steps import TrainingSteps
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     CannotCountError,
     File,
@@ -34,10 +35,14 @@ class Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """What following a program tells: its models' parameters, or ``why`` they are not known, and what it calls."""
+    """What following a program tells: its models' parameters, or ``why`` they are not known, and what it calls.
+
+    ``step`` is the memory of its largest training step; ``None`` where none was found.
+    """
 
     count: Count | None
     why: str
+    step: StepMemory | None
     calls: tuple[NotedCall, ...]
 
 
@@ -49,15 +54,16 @@ def follow_program(files: Sequence[File], settings: LookUp, *, is_short: bool = 
     is_short
         Whether a part of the usual steps is enough: its model is known, and only what it is given is not.
     """
-    machine = Calls(Files(files), settings, MAX_STEPS // SHORT if is_short else MAX_STEPS)
+    machine = TrainingSteps(Files(files), settings, MAX_STEPS // SHORT if is_short else MAX_STEPS)
     try:
         count, why = _count(machine), ""
     except CannotCountError as error:
         count, why = None, str(error)
-    return Followed(count=count, why=why, calls=tuple(machine.noted.values()))
+    step = join_steps(machine.step_memories, machine.step_reasons)
+    return Followed(count=count, why=why, step=step, calls=tuple(machine.noted.values()))
 
 
-def _count(machine: Calls) -> Count:
+def _count(machine: TrainingSteps) -> Count:
     """Follow a program and return the parameters of its models.
 
     Raises
@@ -80,7 +86,7 @@ def _count(machine: Calls) -> Count:
         raise CannotCountError("the program is not understood") from error
 
 
-def _run_program(machine: Calls) -> None:
+def _run_program(machine: TrainingSteps) -> None:
     """Follow the file that is started, and the function of it that a decorator starts."""
     file = machine.files.rows[0]
     frame = Frame(file, file.names)

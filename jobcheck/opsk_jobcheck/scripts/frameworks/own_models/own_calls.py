@@ -190,7 +190,7 @@ class OwnCalls(Builtins):
         if (
             not isinstance(code, ast.Lambda)
             and is_main
-            and not self._is_followed(code, function.file, gets_settings=gets_settings)
+            and not self.is_followed(code, function.file, gets_settings=gets_settings)
         ):
             self.use_arguments(positional, keywords, node, frame)
             if id(code) in function.file.digest.trains:
@@ -212,7 +212,7 @@ class OwnCalls(Builtins):
             return OPEN
         return None if value is ABSENT or kind not in (End.RETURN, End.MAYBE) else value
 
-    def _is_followed(self, code: ast.FunctionDef | ast.AsyncFunctionDef, file: File, *, gets_settings: bool) -> bool:
+    def is_followed(self, code: ast.FunctionDef | ast.AsyncFunctionDef, file: File, *, gets_settings: bool) -> bool:
         """Return whether a function is followed: a short one, or one of settings, that does not train, or a maker."""
         is_short = (code.end_lineno or 0) - code.lineno <= MAX_LINES
         return ((is_short or gets_settings) and id(code) not in file.digest.trains) or self.may_make(code, file)

@@ -157,7 +157,7 @@ class Statements(Machine):
     def _repeat(self, statement: ast.For | ast.AsyncFor, frame: Frame) -> Flow:
         """Follow a loop."""
         if id(statement) in frame.file.digest.trains:
-            return self._train(statement, frame)
+            return self.train(statement, frame)
         value = self.evaluate(statement.iter, frame)
         items = iterate(value)
         if items is None:
@@ -192,7 +192,7 @@ class Statements(Machine):
     def _repeat_unknown(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame, item: Any) -> None:
         """Follow a loop once that may run any number of times; what it sets may then be anything."""
         if id(statement) in frame.file.digest.trains:
-            self._train(statement, frame)
+            self.train(statement, frame)
             return
         if isinstance(statement, ast.For | ast.AsyncFor):
             self.assign(statement.target, item, frame)
@@ -214,7 +214,7 @@ class Statements(Machine):
             elif table.get(key) is not before:
                 table[key] = DATA
 
-    def _train(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> Flow:
+    def train(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> Flow:
         """Leave out a loop that trains; follow it once where it makes the models first, for each part of the data."""
         if not self.may_make(statement, frame.file):
             self.finish()

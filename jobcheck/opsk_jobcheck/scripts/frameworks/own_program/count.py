@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opsk.workload.counted_model import COUNTED_STEP
 from opsk.workload.counted_parameters import COUNTED, COUNTED_TRAINED, ParameterRange
 from opsk_jobcheck.scripts.frameworks.own_models.count import Followed
 from opsk_jobcheck.scripts.settings.reader import Reading
@@ -14,3 +15,9 @@ def state_parameters(followed: Followed | None, reading: Reading) -> None:
         return
     for name, span in ((COUNTED, count.parameters), (COUNTED_TRAINED, count.trained)):
         reading.findings.options[name] = str(ParameterRange(low=span.low, high=span.high))
+    step = followed.step if followed is not None else None
+    if step is None:
+        return
+    high = step.saved_bytes.high, step.transient_bytes.high
+    whole = None if step.reason or high[0] is None or high[1] is None else high[0] + high[1]
+    reading.findings.options[COUNTED_STEP] = str(ParameterRange(low=step.saved_bytes.low, high=whole))
