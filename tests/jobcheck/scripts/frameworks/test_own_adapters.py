@@ -99,3 +99,45 @@ def test_modules_that_are_loaded_by_name_may_hold_other_models(line: str, is_dou
         files={"train.py": text},
     )
     assert ("loaded by name" in dict(workload.options).get("trainable", "")) is is_doubted
+
+
+FLAGS = "--model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size 4 --max_seq_length 1024 --lora_r 16"
+DPO = (
+    "from trl import DPOConfig, DPOTrainer\n"
+    "model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.1-8B', torch_dtype=torch.bfloat16)\n{more}"
+    "config = LoraConfig(r=16, target_modules='all-linear')\n"
+    "a = DPOConfig('out', per_device_train_batch_size=2, max_length=1024, bf16=True)\n"
+    "DPOTrainer(model=model, {use}args=a, peft_config=config).train()\n"
+)
+
+
+def test_flags_of_the_trainer_and_adapters_in_python_bound_the_memory_together() -> None:
+    text = (
+        "from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments\n"
+        "args = HfArgumentParser(TrainingArguments).parse_args()\n"
+        "model = AutoModelForCausalLM.from_pretrained(args.model_name_or_path, dtype=torch.bfloat16)\n"
+        "model = get_peft_model(model, LoraConfig(r=args.lora_r, target_modules=choose(args)))\n"
+        "Trainer(model=model, args=args).train()\n"
+    )
+    options = dict(read(text, FLAGS).options)
+    assert (options["worst.adapters.rank"], options["worst.adapters.targets"]) == ("16", "all")
+    assert options["weights.dtype"] == "bf16"
+
+
+def test_adapters_of_a_preference_trainer_need_no_other_reference() -> None:
+    options = dict(read(DPO.format(more="", use="")).options)
+    assert (options["roles.method"], options["adapters.rank"]) == ("dpo", "16")
+    assert "roles.reference" not in options
+    other = "ref = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.1-8B', torch_dtype=torch.bfloat16)\n"
+    assert "trainable" in dict(read(DPO.format(more=other, use="ref_model=ref, ")).options)
+
+
+def test_adapters_in_a_module_that_the_program_may_not_come_to_are_doubted() -> None:
+    module = "from peft import LoraConfig\ndef adapt(model):\n    return LoraConfig(r=8)\n"
+    program = "import torch\nimport adapt\nfrom transformers import AutoModel\nm = AutoModel.from_pretrained('gpt2')\n"
+    workload = read_script(
+        f"{HEAD}torchrun --nproc_per_node=4 train.py\n",
+        file="job.sh",
+        files={"train.py": f"{program}loss.backward()\n", "adapt.py": module},
+    )
+    assert dict(workload.options)["trainable"] == "unknown: only adapters may be trained (adapt.py)"

@@ -148,9 +148,14 @@ def read_settings(config: ConfigFile, findings: Findings, *, lengths: tuple[str,
     optimizer = config.entry("optim")
     if optimizer is not None and isinstance(optimizer.value, str):
         findings.options[OPTIMIZER] = optimizer.value.rpartition(".")[2].lower()[:40]
-    weights = find_first(config, "torch_dtype", "dtype")
-    if weights is not None and str(weights.value).rpartition(".")[2] in _DTYPES:
-        findings.options[WEIGHTS] = _DTYPES[str(weights.value).rpartition(".")[2]]
+    read_weights(find_first(config, "torch_dtype", "dtype"), findings)
+
+
+def read_weights(entry: Entry | None, findings: Findings) -> None:
+    """State the 16-bit format in which the model is loaded."""
+    kind = _DTYPES.get(str(entry.value).rpartition(".")[2]) if entry is not None and not entry.why else None
+    if kind:
+        findings.options[WEIGHTS] = kind
 
 
 def _read_sizes(config: ConfigFile, findings: Findings) -> None:

@@ -10,10 +10,13 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from opsk.workload.worst_case import ADAPTER_BASE, ADAPTER_RANK, ADAPTER_TARGETS
+from opsk_jobcheck.scripts.frameworks.huggingface.role_settings import mark_roles_unknown
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import (
+    ADAPTERS,
     BASE_BITS,
     LOADED_AS_CONFIGURED,
     MAX_RANK,
+    OPTION,
     TARGETS,
     WEIGHTS,
     find_adapters,
@@ -23,6 +26,7 @@ from opsk_jobcheck.scripts.frameworks.python.source import Call, Value
 from opsk_jobcheck.scripts.settings.arguments import Setting
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean, parse_integer
+from opsk_jobcheck.scripts.settings.reader import Reading
 
 LORA = "LoraConfig"
 _NAMES: Mapping[str, str] = MappingProxyType(
@@ -49,6 +53,7 @@ _LORA_FIELDS = frozenset({"r", "target_modules", "lora_dropout", "bias"})
 _DEFAULTS = (Setting(name="lora_r", value="8"), Setting(name="lora_target_modules", value="q_proj,v_proj"))
 """PEFT's own, for the models that it knows by name as Llama, Mistral, Qwen2 and Gemma."""
 _QUANTISERS = ("load_in_4bit", "load_in_8bit")
+_MAKERS = (LORA, "get_peft_model")
 _PREPARES = "prepare_model_for_kbit_training"
 
 
@@ -71,6 +76,18 @@ def state_python_adapters(settings: ProgramSettings, framework: str, findings: F
     findings.options |= read
     _state_recompute(settings, findings)
     return True
+
+
+def doubt_other_adapters(settings: ProgramSettings, reading: Reading) -> None:
+    """State that adapters may be trained where another file of the program makes some, and its calls were not seen."""
+    options = reading.findings.options
+    if settings.source is None or options.keys() & {ADAPTERS, OPTION} or any(settings.source.find_calls(*_MAKERS)):
+        return
+    files = (path for path in sorted(reading.files) if path.endswith(".py") and path != settings.file)
+    path = next((path for path in files if any(f"{name}(" in reading.files[path] for name in _MAKERS)), "")
+    if path:
+        mark_roles_unknown(reading.findings, "adapters may be trained", 0)
+        options[OPTION] = f"unknown: only adapters may be trained ({path[-80:]})"
 
 
 def state_largest_adapters(settings: ProgramSettings, findings: Findings) -> None:

@@ -7,7 +7,7 @@ follows from how the program is started.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from opsk.costmodel.sizes.parameters import total_parameters
@@ -21,8 +21,9 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import External
 from opsk_jobcheck.scripts.frameworks.own_program.model_files import read_model_files
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
 from opsk_jobcheck.scripts.frameworks.own_program.started_with import StartedWith
+from opsk_jobcheck.scripts.frameworks.python.parts import is_installed
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
-from opsk_jobcheck.scripts.frameworks.python.source import Call, Value
+from opsk_jobcheck.scripts.frameworks.python.source import Call, PythonSource, Value
 from opsk_jobcheck.scripts.launchers.programs import SHAPE, Program
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.reader import Reading
@@ -45,9 +46,12 @@ MAX_CHARS = 200
 
 
 def follow(settings: ProgramSettings, program: Program, invocation: Invocation, reading: Reading) -> Followed | None:
-    """Follow a program of PyTorch, and ask for its modules; ``None`` for any other."""
+    """Follow a program of PyTorch, and ask for its modules; ``None`` for any other.
+
+    One that imports no package of training itself may leave it to a module of its own.
+    """
     source = settings.source
-    if source is None or not any(name.partition(".")[0] in _PACKAGES for name in source.imports):
+    if source is None or not (_imports(source, _PACKAGES) or any(not is_installed(name) for name in source.imports)):
         return None
     files = read_model_files(program, invocation, reading)
     if not files:
@@ -58,6 +62,11 @@ def follow(settings: ProgramSettings, program: Program, invocation: Invocation, 
 
     is_short = any(_LOADS.fullmatch(call.function) for call in source.calls)
     return follow_program(files, StartedWith(settings, list_arguments(files), read_config), is_short=is_short)
+
+
+def _imports(source: PythonSource, packages: Collection[str]) -> bool:
+    """Return whether a program imports one of some packages."""
+    return any(name.partition(".")[0] in packages for name in source.imports)
 
 
 def is_open(settings: ProgramSettings) -> bool:

@@ -143,6 +143,18 @@ def list_loaded(settings: ProgramSettings) -> list[Entry]:
     return list(entries.values())
 
 
+def find_weight_format(settings: ProgramSettings) -> Entry | None:
+    """Return the number format in which a program loads its one model; ``None`` where nothing states it."""
+    kinds = [call.keywords.get("torch_dtype", call.keywords.get("dtype")) for call in _list_loads(settings)]
+    return settings.resolve(kinds[0]) if len(kinds) == 1 and kinds[0] is not None else None
+
+
+def _list_loads(settings: ProgramSettings) -> list[Call]:
+    """Return the calls that load weights of a model."""
+    calls = settings.source.find_calls("from_pretrained") if settings.source is not None else ()
+    return [call for call in calls if not _NO_MODELS.search(call.owner) and settings.is_active(call) is not False]
+
+
 def _creates_public(call: Call, settings: ProgramSettings) -> bool:
     """Return whether a call makes a model of timm or OpenCLIP, and not one by a function of the program's own."""
     if call.function != "create_model" or settings.source is None:
@@ -177,7 +189,9 @@ def state_trained_part(settings: ProgramSettings, reading: Reading, *, framework
         forget_name(settings, findings)
     if TRAINABLE in findings.options and not is_only_about_adapters(findings.options):
         return
-    has_adapters = not trainers and state_python_adapters(settings, framework, findings)
+    # the trained model with its adapters off is the reference, unless the program loads another one
+    is_alone = not trainers or len(_list_loads(settings)) <= 1
+    has_adapters = is_alone and state_python_adapters(settings, framework, findings)
     if has_adapters:
         findings.options.pop(TRAINABLE, None)
     elif TRAINABLE in findings.options:

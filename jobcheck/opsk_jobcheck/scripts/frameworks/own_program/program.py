@@ -19,14 +19,26 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     read_fsdp_settings,
     read_memory,
     read_settings,
+    read_weights,
 )
-from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, is_only_about_adapters, read_trainable
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import (
+    ADAPTERS,
+    WEIGHTS,
+    is_only_about_adapters,
+    read_trainable,
+)
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
+from opsk_jobcheck.scripts.frameworks.own_program.adapters import doubt_other_adapters
 from opsk_jobcheck.scripts.frameworks.own_program.count import state_parameters
 from opsk_jobcheck.scripts.frameworks.own_program.following import fill_calls, follow, is_open
-from opsk_jobcheck.scripts.frameworks.own_program.model import state_loss, state_model, state_trained_part
+from opsk_jobcheck.scripts.frameworks.own_program.model import (
+    find_weight_format,
+    state_loss,
+    state_model,
+    state_trained_part,
+)
 from opsk_jobcheck.scripts.frameworks.own_program.names import find_own_names
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
     FIELDS,
@@ -111,6 +123,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     state_loss(settings, reading)
     if settings.source is not None:
         state_trained_part(settings, reading, framework=framework)
+        doubt_other_adapters(settings, reading)
     is_about_adapters = is_only_about_adapters(findings.options)
     if is_about_adapters or not findings.options.keys() & {TRAINABLE, ADAPTERS}:
         rows = [_to_setting(name, entry) for name, entry in settings.of_files[:MAX_ENTRIES]]
@@ -152,16 +165,21 @@ def read_own_parts(invocation: Invocation, reading: Reading) -> None:
     if settings.source is None:
         return
     reading.own_names = find_own_names(settings)
-    if is_open(settings) and (followed := follow(settings, program, invocation, reading)) is not None:
+    followed = follow(settings, program, invocation, reading) if is_open(settings) else None
+    if followed is not None:
         fill_calls(settings, followed)
     check_samples(invocation, "\n".join(settings.source.lines), findings)
+    if WEIGHTS not in findings.options:
+        read_weights(find_weight_format(settings), findings)
     state_loss(settings, reading)
     state_trained_part(settings, reading, framework=_find_framework(settings))
+    doubt_other_adapters(settings, reading)
     if "model.seq" not in findings.values and "model.seq" not in findings.unknown:
         state_count(reading, "model.seq", settings.find(FIELDS["model.seq"]) or settings.find(LAST_LENGTHS))
     if not reading.model_name:
         state_model(settings, invocation, reading)
     _state_text_length(settings, reading)
+    state_worst_case(settings, invocation, reading, lambda: followed or follow(settings, program, invocation, reading))
 
 
 def _state_text_length(settings: ProgramSettings, reading: Reading) -> None:
@@ -228,6 +246,7 @@ def _find_framework(settings: ProgramSettings) -> str:
         return ""
     names = {call.function for call in source.calls if settings.is_active(call) is not False}
     packages = {name.partition(".")[0] for name in source.imports}
+    packages |= {call.owner for call in source.calls if call.is_followed}
     if "trl" in packages and any(_TRAINERS.fullmatch(name) and name != "Seq2SeqTrainer" for name in names):
         return TRL
     is_own = any(name.endswith(".Trainer") and name.partition(".")[0] != "transformers" for name in source.imports)

@@ -29,11 +29,13 @@ def find_loss(function: str) -> str:
 
 
 def find_trainers(settings: ProgramSettings) -> list[Call]:
-    """Return the calls that make one of TRL's trainers whose roles are known, in a file that imports TRL."""
+    """Return the calls that make one of TRL's trainers whose roles are known, where they are TRL's for sure."""
     source = settings.source
-    if source is None or not any(name.partition(".")[0] == "trl" for name in source.imports):
+    if source is None:
         return []
-    return [call for call in source.calls if find_loss(call.function) and settings.is_active(call) is not False]
+    has_trl = any(name.partition(".")[0] == "trl" for name in source.imports)
+    makers = [call for call in source.calls if find_loss(call.function) and (has_trl or call.owner == "trl")]
+    return [call for call in makers if settings.is_active(call) is not False]
 
 
 def forget_name(settings: ProgramSettings, findings: Findings) -> None:
