@@ -10,6 +10,8 @@ from opsk.workload.model import MeasuredParts, ModelShape
 
 COUNTED_STEP = "counted.step"
 """The option that states the bytes that one step of a process stores, in fp32, as `ParameterRange` writes them."""
+COUNTED_INPUT = "counted.input"
+"""The option that states where the size of a sample is from, where that is no data set (``settings``)."""
 MARGIN = 1.5
 """What a step stores at most over what its operations save in fp32: autocast adds a 16-bit copy of each of them."""
 WORKSPACE_BYTES = GIB

@@ -35,7 +35,9 @@ ENDINGS = {
     Verdict.TIGHT: "tight, may run out",
     Verdict.OOM: "will run out",
 }
-LIMITED = frozenset({"trainable", "plan", "plan.micro_batch", "plan.precision", "plan.optimizer", "model.seq"})
+LIMITED = frozenset(
+    {"trainable", "plan", "plan.micro_batch", "plan.precision", "plan.optimizer", "model.seq", "model.input"}
+)
 """Assumptions that a limit stands on."""
 MAX_REASONS = 4
 MAX_TEXT = 60

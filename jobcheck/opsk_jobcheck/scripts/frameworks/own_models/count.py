@@ -12,6 +12,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookU
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import NotedCall
 from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory, join_steps
 from opsk_jobcheck.scripts.frameworks.own_models.training_steps import TrainingSteps
+from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     CannotCountError,
     File,
@@ -37,30 +38,36 @@ class Count:
 class Followed:
     """What following a program tells: its models' parameters, or ``why`` they are not known, and what it calls.
 
-    ``step`` is the memory of its largest training step; ``None`` where none was found.
+    ``step`` is the memory of its largest training step; ``None`` where none was found. ``is_usual`` tells that the
+    input of its model was taken from the settings, since its data set does not tell it.
     """
 
     count: Count | None
     why: str
     step: StepMemory | None
+    is_usual: bool
     calls: tuple[NotedCall, ...]
 
 
-def follow_program(files: Sequence[File], settings: LookUp, *, is_short: bool = False) -> Followed:
+def follow_program(
+    files: Sequence[File], settings: LookUp, *, is_short: bool = False, inputs: Inputs | None = None
+) -> Followed:
     """Follow a program, the file that is started first, as far as that can be done.
 
     Parameters
     ----------
     is_short
         Whether a part of the usual steps is enough: its model is known, and only what it is given is not.
+    inputs
+        Sizes of a sample by the settings of the program, for what its data sets do not tell.
     """
-    machine = TrainingSteps(Files(files), settings, MAX_STEPS // SHORT if is_short else MAX_STEPS)
+    machine = TrainingSteps(Files(files), settings, MAX_STEPS // SHORT if is_short else MAX_STEPS, inputs=inputs)
     try:
         count, why = _count(machine), ""
     except CannotCountError as error:
         count, why = None, str(error)
     step = join_steps(machine.step_memories, machine.step_reasons)
-    return Followed(count=count, why=why, step=step, calls=tuple(machine.noted.values()))
+    return Followed(count=count, why=why, step=step, is_usual=machine.is_usual, calls=tuple(machine.noted.values()))
 
 
 def _count(machine: TrainingSteps) -> Count:

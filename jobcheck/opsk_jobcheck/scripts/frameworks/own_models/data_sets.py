@@ -66,6 +66,7 @@ class DataSets(Calls):
         super().__init__(files, settings, max_steps)
         self.made_data: dict[int, Module | None] = {}
         self.held: list[Made] = []
+        self.batch_size = 0
 
     def make_instance(
         self, kind: ClassValue, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame
@@ -181,6 +182,7 @@ class DataSets(Calls):
             return DATA
         sizes = [option for option in list_options(size) if isinstance(option, int) and not isinstance(option, bool)]
         count = max(sizes) if sizes and len(sizes) == len(list_options(size)) else None
+        self.batch_size = count or 0
         sample = self.make_sample(loader.get(0, "dataset"), frame)
         if size is None:  # the data set makes whole batches
             return sample
@@ -194,6 +196,9 @@ class DataSets(Calls):
 
     def make_sample(self, data: Any, frame: Frame) -> Any:
         """Return one sample of a data set; ``DATA`` where it is not known."""
+        if isinstance(data, Choice):
+            rows = [self.make_sample(option, frame) for option in data.options]
+            return rows[0] if all(_has_shape_of(rows[0], row) for row in rows[1:]) else DATA
         if not isinstance(data, Made):
             return DATA
         if data.name == OWN:
@@ -246,6 +251,17 @@ def collate_samples(sample: Any, count: int | None) -> Any:
     if isinstance(sample, dict):
         return {key: collate_samples(part, count) for key, part in sample.items()}
     return DATA
+
+
+def _has_shape_of(first: Any, second: Any) -> bool:
+    """Return whether two samples have the same parts, tensors of one shape among them."""
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return first.shape == second.shape
+    if isinstance(first, tuple | list) and isinstance(second, tuple | list):
+        return len(first) == len(second) and all(map(_has_shape_of, first, second))
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(_has_shape_of(part, second[key]) for key, part in first.items())
+    return not isinstance(first, Tensor) and not isinstance(second, Tensor)
 
 
 def _grow(batch: Any, before: int, after: int) -> Any:

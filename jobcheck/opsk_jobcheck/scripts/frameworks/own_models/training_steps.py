@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from opsk_jobcheck.scripts.frameworks.own_models.data_sets import DataSets
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON, MAX_STEPS, Flow, LookUp
-from opsk_jobcheck.scripts.frameworks.own_models.made import is_made
+from opsk_jobcheck.scripts.frameworks.own_models.made import is_data, is_made
 from opsk_jobcheck.scripts.frameworks.own_models.names import NO_CALL
 from opsk_jobcheck.scripts.frameworks.own_models.statements import iterate
 from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs, make_usual_input
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     DATA,
     CannotCountError,
@@ -32,8 +34,12 @@ _LOADERS = ("train_dataloaders", "train_dataloader", "train_loader", "datamodule
 class TrainingSteps(DataSets):
     """Follows training loops; what they set counts no more afterwards."""
 
-    def __init__(self, files: Files, settings: LookUp, max_steps: int = MAX_STEPS) -> None:
+    def __init__(
+        self, files: Files, settings: LookUp, max_steps: int = MAX_STEPS, *, inputs: Inputs | None = None
+    ) -> None:
         super().__init__(files, settings, max_steps)
+        self.inputs = inputs or Inputs()
+        self.has_input, self.is_usual = False, False
         self.step_memories: list[StepMemory] = []
         self.step_reasons: list[str] = []
         self.is_in_loop = False
@@ -86,6 +92,17 @@ class TrainingSteps(DataSets):
             loader = next((keywords[word] for word in _LOADERS if word in keywords), given)
             self._measure(lambda: self._fit(model, loader, frame))
         return super().call_method(owner, name, positional, keywords, node, frame)
+
+    def call(self, target: Any, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame) -> Any:
+        """Return the result of a call; the first model of a step gets its usual input where that is not known."""
+        if self.tape is not None and not self.has_input and isinstance(target, Module) and target.is_model:
+            self.has_input = True
+            is_open = not keywords and len(positional) == 1 and is_data(positional[0])
+            batch = self.batch_size or self.inputs.batch
+            known = make_usual_input(target, replace(self.inputs, batch=batch)) if is_open else None
+            self.is_usual = self.is_usual or known is not None
+            positional = [known] if known is not None else positional
+        return super().call(target, positional, keywords, node, frame)
 
     # ---- steps
 
@@ -154,6 +171,7 @@ class TrainingSteps(DataSets):
     def _take_step(self, action: Callable[[], object]) -> None:
         """Follow what takes one step, and note its memory."""
         self.start_step()
+        self.has_input = False
         try:
             action()
         except (CannotCountError, *_NOT_UNDERSTOOD) as error:

@@ -20,6 +20,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import SETS_TRAININ
 from opsk_jobcheck.scripts.frameworks.own_models.values import External
 from opsk_jobcheck.scripts.frameworks.own_program.model_files import read_model_files
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
+from opsk_jobcheck.scripts.frameworks.own_program.samples import find_inputs
 from opsk_jobcheck.scripts.frameworks.own_program.started_with import StartedWith
 from opsk_jobcheck.scripts.frameworks.python.parts import is_installed
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
@@ -61,7 +62,8 @@ def follow(settings: ProgramSettings, program: Program, invocation: Invocation, 
         return reading.config(literal(path, invocation.line), invocation)
 
     is_short = any(_LOADS.fullmatch(call.function) for call in source.calls)
-    return follow_program(files, StartedWith(settings, list_arguments(files), read_config), is_short=is_short)
+    started = StartedWith(settings, list_arguments(files), read_config)
+    return follow_program(files, started, is_short=is_short, inputs=find_inputs(settings))
 
 
 def _imports(source: PythonSource, packages: Collection[str]) -> bool:
@@ -113,16 +115,22 @@ def _agrees(call: NotedCall, followed: Followed) -> bool:
     return is_one_model(name if isinstance(name, str) else None, followed) if is_counted or not is_text else True
 
 
-def is_one_model(name: str | None, followed: Followed | None) -> bool:
-    """Return whether what a program trains is a public model, with its head at most."""
+def is_one_model(name: str | None, followed: Followed | None, *, is_part_enough: bool = False) -> bool:
+    """Return whether what a program trains is a public model, with its head at most.
+
+    Parameters
+    ----------
+    is_part_enough
+        Whether it may train a part of that model alone.
+    """
     shape = public_model(name or "")
     measured = find_measured(name or "")
     count = followed.count if followed is not None else None
     if count is None or count.parameters.high is None or (shape is None and measured is None):
         return False
     whole = measured.parameters if measured is not None else total_parameters(shape) if shape is not None else 0
-    is_trained = count.trained.low >= (1 - OTHER_SHARE) * whole
-    return is_trained and count.parameters.high <= (1 + OTHER_SHARE) * whole
+    counted = count.parameters if is_part_enough else count.trained
+    return counted.low >= (1 - OTHER_SHARE) * whole and count.parameters.high <= (1 + OTHER_SHARE) * whole
 
 
 def _loads_model(call: NotedCall) -> bool:

@@ -24,9 +24,12 @@ _MODELS = re.compile(
     r"model|net|arch|backbone|encoder|decoder|layer|module|block|former|vit|gan|diffusion|policy|agent", re.IGNORECASE
 )
 _NO_MODELS = re.compile(
-    r"data|loader|util|metric|log|eval|test|transform|optim|sched|tokeni[sz]|plot|visual|callback|checkpoint",
-    re.IGNORECASE,
+    r"util|metric|log|eval|test|optim|sched|tokeni[sz]|plot|visual|callback|checkpoint", re.IGNORECASE
 )
+_STEPS = re.compile(r"engine|train|solver|learner|loop|fit", re.IGNORECASE)
+"""Modules that may hold the training loop."""
+_DATA = re.compile(r"data|loader|transform|augment", re.IGNORECASE)
+"""Modules that may define data sets, which say what a model gets."""
 
 
 def read_model_files(program: Program, invocation: Invocation, reading: Reading) -> list[File]:
@@ -55,12 +58,12 @@ def read_model_files(program: Program, invocation: Invocation, reading: Reading)
 def _ask_for_others(files: Sequence[File], first: File, invocation: Invocation, reading: Reading) -> None:
     """Ask for modules that may define models and are not at hand."""
     known = {file.path for file in files}
-    missing: list[tuple[bool, list[str]]] = []
+    missing: list[tuple[int, list[str]]] = []
     for file in files:
         for module, name in _list_modules(file):
             places = _list_places(module, name, file, first)
             if known.isdisjoint(places):
-                missing.append((_MODELS.search(f"{module}.{name}") is None, places))
+                missing.append((_rank(f"{module}.{name}"), places))
     roots = _find_roots(files, first)
     asked: list[str] = []
     for _, places in sorted(missing, key=lambda row: row[0]):
@@ -68,6 +71,14 @@ def _ask_for_others(files: Sequence[File], first: File, invocation: Invocation, 
         asked += [place for place in likely if place not in asked]
     for place in asked[:MAX_ASKED]:
         read_text(literal(place, invocation.line), invocation, reading)
+
+
+def _rank(name: str) -> int:
+    """Return how late a module is asked for: those of models first, those of data last."""
+    last = name.rpartition(".")[2]
+    if _DATA.search(name) and not _MODELS.search(last):
+        return 3
+    return 0 if _MODELS.search(name) else 1 if _STEPS.search(name) else 2
 
 
 def _find_roots(files: Sequence[File], first: File) -> list[str]:
@@ -89,7 +100,8 @@ def _list_modules(file: File) -> Iterator[tuple[str, str]]:
     for module, name in file.digest.imports:
         if module in seen or is_installed(module):
             continue
-        if _MODELS.search(name) or _CONSTANT.fullmatch(name) or _may_define(module, name):
+        is_one = _MODELS.search(name) or _CONSTANT.fullmatch(name) or _DATA.search(f"{module}.{name}")
+        if is_one or _may_define(module, name):
             seen.add(module)
             yield module, name
 
@@ -99,8 +111,9 @@ def _may_define(module: str, name: str) -> bool:
     last = module.rpartition(".")[2]
     if SETTINGS_MODULES.search(last) or SETTINGS_MODULES.search(name):
         return True  # which model is made may be stated there
-    is_other = _NO_MODELS.search(last) is not None
-    return not is_other and (_MODELS.search(module) is not None or name[:1].isupper())
+    is_other = _NO_MODELS.search(last) is not None and last != name  # from Evaluation import Evaluation
+    is_likely = _MODELS.search(module) or _STEPS.search(f"{last}.{name}")
+    return not is_other and (is_likely is not None or name[:1].isupper())
 
 
 def _list_places(module: str, name: str, file: File, first: File) -> list[str]:

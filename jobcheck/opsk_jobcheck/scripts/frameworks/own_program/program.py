@@ -47,8 +47,9 @@ from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
     state_numbers,
 )
 from opsk_jobcheck.scripts.frameworks.own_program.plan import find_few_ranks, state_plan
+from opsk_jobcheck.scripts.frameworks.own_program.samples import check_samples
 from opsk_jobcheck.scripts.frameworks.own_program.text_lengths import find_text_length
-from opsk_jobcheck.scripts.frameworks.own_program.worst_case import check_samples, state_worst_case
+from opsk_jobcheck.scripts.frameworks.own_program.worst_case import state_worst_case
 from opsk_jobcheck.scripts.frameworks.python.recipes import (
     RECIPE_FRAMEWORKS,
     find_recipe_framework,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from opsk.frameworks.settings.usual_settings import BATCHES
-from opsk.workload.worst_case import CHECKED, MICRO_BATCH, TRAINED
+from opsk.workload.worst_case import MICRO_BATCH, TRAINED
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about_adapters
@@ -15,29 +15,15 @@ from opsk_jobcheck.scripts.frameworks.own_program.adapters import state_largest_
 from opsk_jobcheck.scripts.frameworks.own_program.following import is_one_model
 from opsk_jobcheck.scripts.frameworks.own_program.model import list_loaded
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
+from opsk_jobcheck.scripts.frameworks.own_program.samples import check_samples
 from opsk_jobcheck.scripts.frameworks.python.roles import find_trainers
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_integer
 from opsk_jobcheck.scripts.settings.reader import Reading
 
 MAX_BATCH = 1 << 20
-MAX_WORD = 4096
 _FROZEN = "unknown: part of the model is frozen"
 _LOADERS = re.compile(r"\w*Loader\w*|BatchSampler")
-_SEVERAL = re.compile(
-    r"(?i)video|frames|clip_len|views|multi_?crop|two_?crop|crops_number|triplet|siamese|contrastive|multiple_?choice"
-    r"|swag|rerank|retriev|pairwise|mean_teacher|episode|rollout|\bbags?\b|\bbag_|slices|simclr|negatives|tiles"
-)
-"""Words of programs that work on several texts or images of a sample at a time."""
-
-
-def check_samples(invocation: Invocation, text: str, findings: Findings) -> bool:
-    """State, and return, whether nothing says that a sample has several parts of the size that is known."""
-    words = " ".join(word for word in invocation.shown_words if len(word) < MAX_WORD)
-    is_one = not _SEVERAL.search(words) and not _SEVERAL.search(text)
-    if is_one:
-        findings.options[CHECKED] = "true"
-    return is_one
 
 
 def state_worst_case(
@@ -59,7 +45,9 @@ def state_worst_case(
     if is_only_about_adapters(findings.options) and len(list_loaded(settings)) == 1:
         findings.options[TRAINED] = "true"
         state_largest_adapters(settings, findings)
-    elif findings.options.get(TRAINABLE, "").startswith(_FROZEN) and is_one_model(reading.model_name, follow()):
+    elif findings.options.get(TRAINABLE, "").startswith(_FROZEN) and is_one_model(
+        reading.model_name, follow(), is_part_enough=True
+    ):
         findings.options[TRAINED] = "true"
 
 

@@ -1,0 +1,55 @@
+"""States what a sample of a program is, as far as its settings and its text tell."""
+
+from __future__ import annotations
+
+import re
+
+from opsk.frameworks.settings.usual_settings import BATCHES, IMAGE_SIDES, LAST_LENGTHS
+from opsk.workload.worst_case import CHECKED
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs
+from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
+from opsk_jobcheck.scripts.frameworks.python.image_models import MAX_SIDE, find_image_side
+from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
+from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings, parse_integer
+
+MAX_WORD = 4096
+MAX_BATCH = 1 << 16
+_SEVERAL = re.compile(
+    r"(?i)video|frames|clip_len|views|multi_?crop|two_?crop|crops_number|triplet|siamese|contrastive|multiple_?choice"
+    r"|swag|rerank|retriev|pairwise|mean_teacher|episode|rollout|\bbags?\b|\bbag_|slices|simclr|negatives|tiles"
+)
+"""Words of programs that work on several texts or images of a sample at a time."""
+
+
+def check_samples(invocation: Invocation, text: str, findings: Findings) -> bool:
+    """State, and return, whether nothing says that a sample has several parts of the size that is known."""
+    words = " ".join(word for word in invocation.shown_words if len(word) < MAX_WORD)
+    is_one = not has_several_parts(words) and not has_several_parts(text)
+    if is_one:
+        findings.options[CHECKED] = "true"
+    return is_one
+
+
+def has_several_parts(text: str) -> bool:
+    """Return whether a text has words of programs whose samples have several parts."""
+    return _SEVERAL.search(text) is not None
+
+
+def find_inputs(settings: ProgramSettings) -> Inputs:
+    """Return the sizes of a sample by the settings of a program; none where a sample may have several parts."""
+    source = settings.source
+    if source is None or has_several_parts("\n".join(source.lines)):
+        return Inputs()
+    return Inputs(
+        side=_find_number(settings, IMAGE_SIDES, MAX_SIDE) or find_image_side(source),
+        length=_find_number(settings, (*FIELDS["model.seq"], *LAST_LENGTHS), MAX_NUMBER),
+        batch=_find_number(settings, (*FIELDS["plan.micro_batch"], *BATCHES), MAX_BATCH),
+    )
+
+
+def _find_number(settings: ProgramSettings, names: tuple[str, ...], largest: int) -> int:
+    """Return a whole number that settings state; 0 where it is not known."""
+    entry = settings.find(names)
+    number = parse_integer(entry.value) if entry is not None and not entry.why and entry.value is not None else None
+    return number if number is not None and 0 < number <= largest else 0
