@@ -43,9 +43,10 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 )
 
 NAMED = re.compile(
-    r"(\w*_)?(model|net|network|encoder|decoder|generator|discriminator|student|policy|unet|vae|actor|critic|backbone)(_\w{1,4})?"
+    r"(\w*_)?(model|net|network|encoder|decoder|generator|discriminator|student|policy|unet|vae|actor|critic|backbone)"
+    r"(_(?!name|path|dir|id|args?|cfg|conf|type|size|file|fn|kw|opts?|key|url|tag|dims?|len|lr|num|seed|ckpt)\w{1,4})?"
 )
-"""Names that programs give to models."""
+"""Names that programs give to models, and to no settings of them."""
 MAX_LINES = 30
 """Longest function that is followed although it makes no model."""
 MAX_CALLS = 3
