@@ -299,7 +299,8 @@ class ConfigFile:
 
     ``why`` is the reason where the whole file is unknown: every look-up then returns it. ``overrides`` are values
     of the command line that override those of the file, by dotted name. ``written`` is the text of a file that
-    the script itself writes: its values are cited at their place in the script.
+    the script itself writes: its values are cited at their place in the script. ``sources`` are the files that were
+    put together, in their order, each with the lines before its own.
     """
 
     path: str
@@ -309,6 +310,7 @@ class ConfigFile:
     why: str = ""
     overrides: Mapping[str, Entry] = field(default_factory=dict)
     written: Text = field(default_factory=Text)
+    sources: tuple[tuple[int, str], ...] = ()
 
     def entry(self, *path: str) -> Entry | None:
         """Return the entry at a path; ``None`` when the file was read and has no such key."""
@@ -341,6 +343,7 @@ class ConfigFile:
             why=self.why,
             overrides=overrides,
             written=self.written,
+            sources=self.sources,
         )
 
     def _entry(self, keys: tuple[str, ...], references: int) -> Entry | None:
@@ -371,6 +374,9 @@ class ConfigFile:
 
     def _find_source(self, line: int, key: str) -> tuple[str, int]:
         """Return file and line to cite for a value: in the script, with no file, where the script writes this one."""
+        for before, path in reversed(self.sources):
+            if line > before:
+                return path, line - before
         if not self.written.parts or not 0 < line <= len(self.lines):
             return self.path, line
         start = sum(len(row) + 1 for row in self.lines[: line - 1])
@@ -426,6 +432,19 @@ def read_config_file(text: str | Text, *, path: str, form: str = "") -> ConfigFi
         return ConfigFile(path=path, why=f"{path[:120]}: {error.message}")
     written = Text() if isinstance(text, str) else text
     return ConfigFile(path=path, root=root, lines=tuple(source.split("\n")), reasons=reasons, written=written)
+
+
+def list_entries(config: ConfigFile, *, limit: int, depth: int = 8) -> Iterator[tuple[str, Entry]]:
+    """Yield the values of a file by their dotted names, at most so many, and so deep."""
+    waiting: list[tuple[str, ...]] = [(key,) for key in config.names()]
+    for _ in range(limit):
+        if not waiting:
+            return
+        path = waiting.pop()
+        below = config.names(*path) if len(path) < depth else ()
+        waiting += [(*path, key) for key in below]
+        if not below and (entry := config.entry(*path)) is not None:
+            yield ".".join(path), entry
 
 
 def _find_line(text: Text, offset: int) -> int:

@@ -29,6 +29,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     read_settings,
 )
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
+from opsk_jobcheck.scripts.frameworks.program_files import compose_settings
 from opsk_jobcheck.scripts.launchers.accelerate import Launch, find_accelerate_launch, read_accelerate
 from opsk_jobcheck.scripts.launchers.programs import (
     SURE,
@@ -42,7 +43,7 @@ from opsk_jobcheck.scripts.launchers.programs import (
     program_of,
 )
 from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
-from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry, list_entries
 from opsk_jobcheck.scripts.settings.findings import Findings, mark_all_unknown, state_data_parallel_only
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
@@ -66,6 +67,7 @@ _KNOWN_FLAGS = frozenset(
     }
 )
 _MIN_KNOWN_FLAGS = 2
+MAX_ENTRIES = 2000
 _OTHER_MODELS = frozenset({"reward", "ref", "reference", "critic", "value", "teacher", "judge", "eval", "evaluation"})
 BUILT_IN_PYTHON = "the program builds its model in Python code"
 """Why a shape is unknown that the command does not name."""
@@ -212,7 +214,17 @@ def _find_framework(
 
 def _read_settings_of_program(program: Program, invocation: Invocation, reading: Reading) -> ConfigFile:
     """Return the program's settings: those of the recipe that it names, under those of its command line."""
-    given = _index_by_last_name({**parse_program_flags(program), **parse_assignments(program.words)})
+    assigned = parse_assignments(program.words)
+    stated = {**parse_program_flags(program), **assigned}
+    # words of that form are Hydra's, in a program of its user
+    composed = compose_settings(program, invocation, reading, stated) if assigned else None
+    if composed is not None:
+        config = composed.config
+        of_groups = dict(list_entries(config, limit=MAX_ENTRIES))
+        own = {name: entry for name, entry in stated.items() if name not in composed.choices}
+        config.overrides = _index_by_last_name({**of_groups, **own})
+        return config
+    given = _index_by_last_name(stated)
     named = parse_program_arguments(program).flags.get("--config")
     path = named.value if named else None
     if path is None and program.words and not program.words[0].shown.startswith("-"):

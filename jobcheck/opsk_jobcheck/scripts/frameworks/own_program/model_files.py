@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.own_models.files import parse_file
 from opsk_jobcheck.scripts.frameworks.own_models.values import File
+from opsk_jobcheck.scripts.frameworks.program_files import list_programs, read_text
 from opsk_jobcheck.scripts.frameworks.python.parts import SETTINGS_MODULES, is_installed
-from opsk_jobcheck.scripts.frameworks.python.settings import list_programs, read_text
 from opsk_jobcheck.scripts.launchers.programs import Program
 from opsk_jobcheck.scripts.settings.reader import Reading
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -17,6 +17,7 @@ from opsk.frameworks.settings.usual_settings import CONFIGS, OTHER_PARTS
 from opsk.hardware.catalog import gpu as catalog_gpu
 from opsk.hardware.catalog import resolve_gpu
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar, Text, literal
+from opsk_jobcheck.scripts.frameworks.program_files import compose_settings, list_programs, read_text
 from opsk_jobcheck.scripts.frameworks.python.parts import list_parts
 from opsk_jobcheck.scripts.frameworks.python.source import (
     HAS_BF16,
@@ -34,7 +35,7 @@ from opsk_jobcheck.scripts.launchers.programs import (
     parse_program_flags,
 )
 from opsk_jobcheck.scripts.settings.arguments import arguments_of
-from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry, list_entries
 from opsk_jobcheck.scripts.settings.findings import parse_boolean
 from opsk_jobcheck.scripts.settings.reader import Reading, make_entry
 
@@ -212,6 +213,9 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
     given = {**flags, **{name: entry for name, entry in overrides.items() if name not in flags}}
     given |= parse_assignments(program.words)
     source, file = read_source(program, invocation, reading)
+    composed = compose_settings(program, invocation, reading, given)
+    if composed is not None:
+        given = {name: entry for name, entry in given.items() if name not in composed.choices}
     settings = ProgramSettings(
         given=[(name.lstrip("+"), entry) for name, entry in given.items()] + _list_abilities(reading),
         source=source,
@@ -220,7 +224,11 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
     )
     if source is None and (why := _explain_unread(program, invocation, reading)):
         settings.closed = why
-    for path in _list_files(program, given)[:MAX_FILES]:
+    if composed is not None:
+        settings.configs.append(composed.config)
+        settings.of_files += [row for row in list_entries(composed.config, limit=MAX_ENTRIES) if row[0] not in given]
+        settings.closed = settings.closed or composed.config.why
+    for path in _list_files(program, given)[:MAX_FILES] if composed is None else ():
         if path.shown.endswith(".py"):
             text, shown = read_text(path, invocation, reading)
             constants = read_python(text) if text is not None else None
@@ -230,7 +238,7 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
         else:
             config = reading.config(path, invocation)
             settings.configs.append(config)
-            settings.of_files += list(_list_entries(config))
+            settings.of_files += list(list_entries(config, limit=MAX_ENTRIES))
             why = config.why
         settings.closed = settings.closed or why
     arguments = parse_program_arguments(program)
@@ -279,22 +287,6 @@ def read_source(program: Program, invocation: Invocation, reading: Reading) -> t
     return None, ""
 
 
-def list_programs(program: Program, invocation: Invocation) -> list[Text]:
-    """Return the paths that the program's file may have.
-
-    ``python -m`` finds a module from the working directory on, or where the project is installed from: ``src``.
-    """
-    if not program.is_module:
-        is_last_known = program.name.endswith(".py") and program.name.rpartition("/")[2] != ".py"
-        word = program.invocation.words[-len(program.words) - 1] if program.invocation is not None else None
-        return [word or literal(program.name, invocation.line)] if is_last_known else []
-    if "\N{HORIZONTAL ELLIPSIS}" in program.name:
-        return []
-    name = program.name.replace(".", "/")
-    files = (f"{name}.py", f"{name}/__main__.py", f"src/{name}.py", f"src/{name}/__main__.py")
-    return [literal(file, invocation.line) for file in files]
-
-
 def _list_places(path: Text, part: str, program: Program) -> list[Text]:
     """Return the paths that a module may have which a program imports.
 
@@ -327,20 +319,6 @@ def _get_file(program: Program) -> str:
     return name if name.endswith(".py") and "\N{HORIZONTAL ELLIPSIS}" not in name else ""
 
 
-def read_text(path: Text, invocation: Invocation, reading: Reading) -> tuple[str | None, str]:
-    """Return the text of a Python file and its path; a text that is not at hand is asked for where the job has GPUs."""
-    if (text := reading.written(path, invocation.directory)) is not None:
-        return text.known, path.shown
-    place = reading.locate(path, invocation.directory)
-    if not place:
-        return None, ""
-    if place in reading.files:
-        return reading.files[place], place
-    if any(reading.findings.get(f"plan.{name}") for name in ("gpus", "gpus_per_node")):
-        reading.missing_files.append(place)
-    return None, ""
-
-
 def _list_constants(source: PythonSource, file: str) -> list[tuple[str, Entry]]:
     """Return the constants of a file of settings that is Python."""
     return [
@@ -364,19 +342,6 @@ def _list_files(program: Program, given: Mapping[str, Entry]) -> list[Text]:
     values = {id(argument.value) for argument in flags.values()}
     words = [word for word in program.words if id(word) not in values and not word.shown.startswith("-")]
     return named + [word for word in words if word.known and _POSITIONAL.fullmatch(word.known[:4096])]
-
-
-def _list_entries(config: ConfigFile) -> Iterator[tuple[str, Entry]]:
-    """Yield the values of a file by their dotted names."""
-    waiting: list[tuple[str, ...]] = [(key,) for key in config.names()]
-    for _ in range(MAX_ENTRIES):
-        if not waiting:
-            return
-        path = waiting.pop()
-        below = config.names(*path) if len(path) < MAX_DEPTH else ()
-        waiting += [(*path, key) for key in below]
-        if not below and (entry := config.entry(*path)) is not None:
-            yield ".".join(path), entry
 
 
 def _unite(entries: Sequence[Entry]) -> Entry:
