@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from opsk_jobcheck.scripts.frameworks.own_models.calls import Calls
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
+from opsk_jobcheck.scripts.frameworks.own_models.forward import Forward
 from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.made import MAKES_DATA, PASSES_ON, Image, Made, is_data, is_made
 from opsk_jobcheck.scripts.frameworks.own_models.names import NO_CALL
@@ -59,7 +59,7 @@ _CHANNELS = {"L": 1, "1": 1, "RGB": 3, "RGBA": 4}
 """Channels of the modes of an image."""
 
 
-class DataSets(Calls):
+class DataSets(Forward):
     """Follows data sets and loaders of data."""
 
     def __init__(self, files: Files, settings: LookUp, max_steps: int = MAX_STEPS) -> None:

@@ -244,26 +244,27 @@ class Expressions(Names):
 
 
 _HANDLERS: Mapping[type[ast.expr], Callable[[Any, Any, Frame], Any]] = {
-    ast.Attribute: Expressions._evaluate_attribute,
-    ast.Subscript: Expressions._evaluate_subscript,
-    ast.BinOp: Expressions._evaluate_binary,
-    ast.UnaryOp: Expressions._evaluate_unary,
-    ast.BoolOp: Expressions._evaluate_boolean,
-    ast.Compare: Expressions._evaluate_compare,
-    ast.IfExp: Expressions._evaluate_choice,
-    ast.List: Expressions._evaluate_list,
-    ast.Tuple: Expressions._evaluate_list,
-    ast.Set: Expressions._evaluate_list,
-    ast.Dict: Expressions._evaluate_dict,
-    ast.ListComp: Expressions._evaluate_comprehension,
-    ast.GeneratorExp: Expressions._evaluate_comprehension,
-    ast.SetComp: Expressions._evaluate_comprehension,
-    ast.DictComp: Expressions._evaluate_table,
-    ast.Lambda: Expressions._evaluate_lambda,
-    ast.NamedExpr: Expressions._evaluate_named,
-    ast.JoinedStr: Expressions._evaluate_text,
-    ast.Call: Expressions._evaluate_call,
+    ast.Attribute: lambda machine, node, frame: machine._evaluate_attribute(node, frame),
+    ast.Subscript: lambda machine, node, frame: machine._evaluate_subscript(node, frame),
+    ast.BinOp: lambda machine, node, frame: machine._evaluate_binary(node, frame),
+    ast.UnaryOp: lambda machine, node, frame: machine._evaluate_unary(node, frame),
+    ast.BoolOp: lambda machine, node, frame: machine._evaluate_boolean(node, frame),
+    ast.Compare: lambda machine, node, frame: machine._evaluate_compare(node, frame),
+    ast.IfExp: lambda machine, node, frame: machine._evaluate_choice(node, frame),
+    ast.List: lambda machine, node, frame: machine._evaluate_list(node, frame),
+    ast.Tuple: lambda machine, node, frame: machine._evaluate_list(node, frame),
+    ast.Set: lambda machine, node, frame: machine._evaluate_list(node, frame),
+    ast.Dict: lambda machine, node, frame: machine._evaluate_dict(node, frame),
+    ast.ListComp: lambda machine, node, frame: machine._evaluate_comprehension(node, frame),
+    ast.GeneratorExp: lambda machine, node, frame: machine._evaluate_comprehension(node, frame),
+    ast.SetComp: lambda machine, node, frame: machine._evaluate_comprehension(node, frame),
+    ast.DictComp: lambda machine, node, frame: machine._evaluate_table(node, frame),
+    ast.Lambda: lambda machine, node, frame: machine._evaluate_lambda(node, frame),
+    ast.NamedExpr: lambda machine, node, frame: machine._evaluate_named(node, frame),
+    ast.JoinedStr: lambda machine, node, frame: machine._evaluate_text(node, frame),
+    ast.Call: lambda machine, node, frame: machine._evaluate_call(node, frame),
 }
+"""Methods by the expressions that they evaluate; a subclass has others of the same name."""
 
 
 def get_item(machine: Expressions, owner: Any, key: Any, frame: Frame) -> Any:

@@ -17,6 +17,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     Choice,
     Module,
     Parameter,
+    Shape,
     Span,
     Tensor,
     as_span,
@@ -71,12 +72,36 @@ def make_layer(name: str, positional: Sequence[Any], keywords: Mapping[str, Any]
         return _make_stack(name, given)
     rule = LAYERS.get(name)
     if rule is None:
-        return Module(name) if name in WITHOUT_WEIGHTS or name.endswith("Loss") else None
+        is_plain = name in WITHOUT_WEIGHTS or name.endswith("Loss")
+        return Module(name, layer=(name, given)) if is_plain else None
     attributes: dict[Any, Any] = {key: Parameter(size) for key, size in rule(given).items() if size != NOTHING}
     for size, place, layers in _SIZES:
         if name.startswith(layers) and (value := given.get(place, size)) is not None:
             attributes[size] = value
-    return Module(name, attributes)
+    weight = attributes.get("weight")
+    if isinstance(weight, Parameter):
+        weight.shape = _find_shape(name, given)
+    return Module(name, attributes, layer=(name, given))
+
+
+def _find_shape(name: str, given: Arguments) -> Shape | None:
+    """Return the shape of the weight of a layer; ``None`` where it is not known."""
+    if name == "Linear":
+        sides = [given.get(1, "out_features"), given.get(0, "in_features")]
+    elif name == "Embedding":
+        sides = [given.get(0, "num_embeddings"), given.get(1, "embedding_dim")]
+    elif name in ("Conv1d", "Conv2d", "Conv3d"):
+        inner, groups = given.get(0, "in_channels"), given.get(6, "groups", 1)
+        kernel = given.get(2, "kernel_size")
+        is_known = isinstance(inner, int) and isinstance(groups, int) and groups > 0
+        row = kernel if isinstance(kernel, list | tuple) else [kernel] * int(name[-2])
+        sides = [given.get(1, "out_channels"), inner // groups if is_known else None, *row]
+    elif name in ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LayerNorm", "RMSNorm"):
+        width = given.get(0, "num_features", given.keywords.get("normalized_shape"))
+        sides = list(width) if isinstance(width, list | tuple) else [width]
+    else:
+        return None
+    return tuple(side if isinstance(side, int) else None for side in sides)
 
 
 def make_container(name: str, positional: Sequence[Any]) -> Module | None:
@@ -106,9 +131,11 @@ def copy_module(value: Any, made: dict[int, Any] | None = None) -> Any:
     if isinstance(value, list):
         return [copy_module(part, made) for part in value]
     if isinstance(value, Parameter):
-        made[id(value)] = Parameter(value.size)
+        made[id(value)] = Parameter(value.size, value.shape)
     elif isinstance(value, Module):
-        made[id(value)] = copy = Module(value.name, definition=value.definition, is_model=value.is_model)
+        made[id(value)] = copy = Module(
+            value.name, definition=value.definition, is_model=value.is_model, layer=value.layer
+        )
         copy.attributes |= {key: copy_module(part, made) for key, part in value.attributes.items()}
         copy.parts += [copy_module(part, made) for part in value.parts]
     return made.get(id(value), value)
@@ -305,4 +332,5 @@ WITHOUT_WEIGHTS = frozenset(
 
 def make_parameter(value: Any) -> Parameter:
     """Return a weight of the elements of a tensor."""
-    return Parameter(value.size if isinstance(value, Tensor | Parameter) else ANY_SIZE)
+    is_known = isinstance(value, Tensor | Parameter)
+    return Parameter(value.size, value.shape) if is_known else Parameter(ANY_SIZE)

@@ -51,7 +51,7 @@ def combine_values(kind: ast.operator, left: Any, right: Any) -> Any:
         return DATA
     if isinstance(kind, ast.Pow):
         is_small = isinstance(left, int | float) and isinstance(right, int | float)
-        is_small = is_small and 0 <= left <= _MAX_BASE and 0 <= right <= _MAX_POWER  # type: ignore[operator]
+        is_small = is_small and 0 <= left <= _MAX_BASE and -_MAX_POWER <= right <= _MAX_POWER  # type: ignore[operator]
         return _try(operator.pow, left, right) if is_small else DATA
     if isinstance(left, list | tuple | str) or isinstance(right, list | tuple | str):
         return _combine_rows(kind, left, right)

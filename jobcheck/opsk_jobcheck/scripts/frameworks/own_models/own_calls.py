@@ -144,6 +144,7 @@ class OwnCalls(Builtins):
                 for key, value in made.attributes.items():
                     self.write(instance.attributes, key, value)
                 self.write_row(instance.parts, made.parts)
+                instance.layer = made.layer or (name, None)
 
     def _fill_record(
         self, instance: Module, bases: Sequence[ClassValue], positional: Sequence[Any], keywords: Mapping[str, Any]

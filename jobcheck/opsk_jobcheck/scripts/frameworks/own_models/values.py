@@ -124,7 +124,8 @@ class Module:
     """A module of PyTorch, or any other object of a class of the program.
 
     ``attributes`` are what its constructor sets, its own weights among them; ``parts`` the modules of a list of
-    modules, or what a layer holds beyond weights; ``definition`` is the class of the program that it is of.
+    modules, or what a layer holds beyond weights; ``definition`` is the class of the program that it is of; ``layer``
+    the name of a layer of PyTorch that it is, or inherits from, with the arguments that it is made with.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Module:
     parts: list[Any] = field(default_factory=list)
     definition: ClassValue | None = None
     is_model: bool = True
+    layer: tuple[str, Any] | None = None
 
 
 class Children(list[Any]):
