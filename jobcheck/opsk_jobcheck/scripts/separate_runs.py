@@ -21,6 +21,7 @@ MAX_RUNS = 6
 MAX_COMMANDS = 1024
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?$")
 _MAX_DIGITS = 12
+_RANK = re.compile(r"--?(?:node|machine|global|local|process)[_-](?:rank|id)")
 _SIZES = frozenset({"plan.nodes", "plan.gpus", "plan.gpus_per_node", "plan.dp", "plan.global_batch"})
 """Fields in which ranks of one training differ where a script starts each by a command of its own."""
 
@@ -33,11 +34,11 @@ def separate_runs(result: Run) -> tuple[list[Run], int]:
     commands = filter_training(select_commands(result.invocations))[:MAX_COMMANDS]
     if len(commands) < 2:
         return [], len(commands)
-    trainings = {entry.shown_words: entry for entry in reversed(commands) if _certainly_trains(entry)}
+    trainings = {_drop_ranks(entry.shown_words): entry for entry in reversed(commands) if _certainly_trains(entry)}
     if len(trainings) < 2:
         return [], len(trainings)
     rows = list(reversed(trainings.values()))
-    others = {id(entry) for entry in commands if entry.shown_words in trainings}
+    others = {id(entry) for entry in commands if _drop_ranks(entry.shown_words) in trainings}
     return [_keep_one(result, entry, others) for entry in _select_ends(rows)], len(rows)
 
 
@@ -57,6 +58,14 @@ def list_differences(workload: Workload, others: Iterable[Workload]) -> tuple[st
     """Return the fields of model and plan in which a run differs from others."""
     different = {name for other in others for name in _compare(workload, other)}
     return tuple(name for name, _ in _list_fields(workload) if name in different)
+
+
+def _drop_ranks(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a command without its rank, in which the commands of one training differ on its nodes."""
+    rows = zip(words, ("", *words), strict=False)
+    return tuple(
+        word for word, before in rows if not (_RANK.fullmatch(word.partition("=")[0]) or _RANK.fullmatch(before))
+    )
 
 
 def _certainly_trains(invocation: Invocation) -> bool:

@@ -7,6 +7,8 @@ import pytest
 from opsk.workload.completion import complete
 from opsk.workload.plan import LoraTargets, Recompute
 from opsk.workload.workload import Workload
+from opsk_jobcheck.scripts.frameworks.own_models.count import follow_program
+from opsk_jobcheck.scripts.frameworks.own_program import followed_once
 from opsk_jobcheck.scripts.script import read_script
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=4\n"
@@ -141,3 +143,35 @@ def test_adapters_in_a_module_that_the_program_may_not_come_to_are_doubted() -> 
         files={"train.py": f"{program}loss.backward()\n", "adapt.py": module},
     )
     assert dict(workload.options)["trainable"] == "unknown: only adapters may be trained (adapt.py)"
+
+
+@pytest.mark.parametrize(
+    ("more", "is_bounded"),
+    [("", True), ("class Head(nn.Module):\n    pass\nhead = Head(load(args.other))\nhead(x)\n", False)],
+)
+def test_a_frozen_part_of_the_one_model_takes_no_more_than_training_it(more: str, is_bounded: bool) -> None:
+    text = (
+        "import torch\nfrom transformers import AutoModelForSequenceClassification as Auto\n"
+        f"model = Auto.from_pretrained('google-bert/bert-base-uncased')\n{more}"
+        "for p in model.bert.embeddings.parameters():\n    p.requires_grad = False\n"
+        "loader = DataLoader(data, batch_size=16)\nloss.backward()\n"
+    )
+    assert (dict(read(text).options).get("worst.trained") == "true") is is_bounded
+
+
+def test_a_program_that_is_started_again_with_what_it_does_not_look_at_is_followed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(
+        followed_once, "follow_program", lambda *parts, **more: started.append(parts) or follow_program(*parts, **more)
+    )
+    text = (
+        "import argparse\nimport torch\nfrom torch import nn\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--width', type=int)\np.add_argument('--out')\na = p.parse_args()\n"
+        "model = nn.Linear(a.width, a.width)\nopt = torch.optim.Adam(model.parameters())\nmodel(x).backward()\n"
+    )
+    rows = ("--width 64 --out a", "--width 64 --out b", "--width 128 --out b")
+    counts = [dict(read(text, words).options)["counted.parameters"] for words in rows]
+    assert counts == ["4160-4160", "4160-4160", "16512-16512"]  # 64 * 64 + 64, 128 * 128 + 128
+    assert len(started) == 2

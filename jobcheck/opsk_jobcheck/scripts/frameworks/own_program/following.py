@@ -15,9 +15,10 @@ from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import find_measured
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.own_models.arguments import list_arguments
-from opsk_jobcheck.scripts.frameworks.own_models.count import Followed, follow_program
+from opsk_jobcheck.scripts.frameworks.own_models.count import Followed
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import SETS_TRAINING, NotedCall
 from opsk_jobcheck.scripts.frameworks.own_models.values import External
+from opsk_jobcheck.scripts.frameworks.own_program.followed_once import follow_once
 from opsk_jobcheck.scripts.frameworks.own_program.model_files import read_model_files
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
 from opsk_jobcheck.scripts.frameworks.own_program.samples import find_inputs
@@ -63,7 +64,7 @@ def follow(settings: ProgramSettings, program: Program, invocation: Invocation, 
 
     is_short = any(_LOADS.fullmatch(call.function) for call in source.calls)
     started = StartedWith(settings, list_arguments(files), read_config)
-    return follow_program(files, started, is_short=is_short, inputs=find_inputs(settings))
+    return follow_once(files, started, is_short=is_short, inputs=find_inputs(settings))
 
 
 def _imports(source: PythonSource, packages: Collection[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from opsk.frameworks.settings.usual_settings import BATCHES, IMAGE_SIDES, LAST_LENGTHS
 from opsk.workload.worst_case import CHECKED
@@ -31,6 +32,7 @@ def check_samples(invocation: Invocation, text: str, findings: Findings) -> bool
     return is_one
 
 
+@lru_cache(maxsize=32)
 def has_several_parts(text: str) -> bool:
     """Return whether a text has words of programs whose samples have several parts."""
     return _SEVERAL.search(text) is not None

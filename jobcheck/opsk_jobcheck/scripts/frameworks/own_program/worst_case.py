@@ -23,6 +23,11 @@ from opsk_jobcheck.scripts.settings.reader import Reading
 
 MAX_BATCH = 1 << 20
 _FROZEN = "unknown: part of the model is frozen"
+_OTHER_MODELS = re.compile(
+    r"(?i)teacher|\bema\b|deepcopy|hub\.load|torch\.load|load_from_checkpoint|\bModule\b|discriminator|critic|perceptual"
+    r"|lpips|momentum_encoder|target_net|ref_model|reference_model|reward_model"
+)
+"""Words of programs that may hold other models: copies, those of their own, and those of other files."""
 _LOADERS = re.compile(r"\w*Loader\w*|BatchSampler")
 
 
@@ -45,10 +50,18 @@ def state_worst_case(
     if is_only_about_adapters(findings.options) and len(list_loaded(settings)) == 1:
         findings.options[TRAINED] = "true"
         state_largest_adapters(settings, findings)
-    elif findings.options.get(TRAINABLE, "").startswith(_FROZEN) and is_one_model(
-        reading.model_name, follow(), is_part_enough=True
+    elif findings.options.get(TRAINABLE, "").startswith(_FROZEN) and (
+        _loads_one_model(settings) or is_one_model(reading.model_name, follow(), is_part_enough=True)
     ):
         findings.options[TRAINED] = "true"
+
+
+def _loads_one_model(settings: ProgramSettings) -> bool:
+    """Return whether a program loads one model by its name, and says nothing of copies, or of models of its own."""
+    source = settings.source
+    if source is None or len(list_loaded(settings)) != 1 or len(list(source.find_calls("from_pretrained"))) < 1:
+        return False
+    return not any(map(_OTHER_MODELS.search, source.lines))
 
 
 def _state_batch(settings: ProgramSettings, findings: Findings) -> None:
