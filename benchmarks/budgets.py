@@ -46,7 +46,7 @@ class Budget:
     is_least: bool = False
     peer: Peer | None = None
 
-    def used(self, measured: float) -> float | None:
+    def compute_use(self, measured: float) -> float | None:
         """Return the figure over its limit (a limit of zero: over one); ``None`` without a limit."""
         return None if self.limit is None else measured / (self.limit or 1.0)
 

@@ -128,6 +128,6 @@ BENCHMARKS = (
 )
 
 
-def named(name: str) -> Benchmark:
+def find_benchmark(name: str) -> Benchmark:
     """Return the benchmark with this name."""
     return next(each for each in BENCHMARKS if each.name == name)

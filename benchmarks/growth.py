@@ -70,7 +70,7 @@ def power_law(points: Points) -> PowerLaw | None:
     return PowerLaw(factor=math.exp(height), slope=float(slope))
 
 
-def grown(results: Mapping[str, Result]) -> list[tuple[Panel, str, Points, PowerLaw]]:
+def fit_curves(results: Mapping[str, Result]) -> list[tuple[Panel, str, Points, PowerLaw]]:
     """Return the curves that were measured, each with its law."""
     found = list[tuple[Panel, str, Points, PowerLaw]]()
     for panel in PANELS:
@@ -85,7 +85,7 @@ def grown(results: Mapping[str, Result]) -> list[tuple[Panel, str, Points, Power
 def picture(results: Mapping[str, Result]) -> str:
     """Return all panels as one SVG, logarithmic both ways."""
     lines: dict[str, list[Line]] = {}
-    for panel, name, points, law in grown(results):
+    for panel, name, points, law in fit_curves(results):
         fitted = [(size, _short(law.at(size))) for size, _ in upper_half(points)]
         lines.setdefault(panel.benchmark, []).extend(
             [

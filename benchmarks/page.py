@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.budgets import BUDGETS, Budget
-from benchmarks.catalogue import BENCHMARKS, Benchmark, named
-from benchmarks.growth import grown
+from benchmarks.catalogue import BENCHMARKS, Benchmark, find_benchmark
+from benchmarks.growth import fit_curves
 from benchmarks.machine import Machine
 from benchmarks.results import Result
 
@@ -68,11 +68,11 @@ def row(budget: Budget, result: Result | None) -> tuple[str, ...]:
     asked = NOTHING
     if budget.limit is not None:
         asked = f"{'≥' if budget.is_least else '≤'} {amount(budget.key, budget.limit)}"
-    command = f"`{named(budget.benchmark).name}`"
+    command = f"`{find_benchmark(budget.benchmark).name}`"
     if result is None or budget.key not in result.found.figures:
         return (budget.what, budget.source, asked, "not measured", NOTHING, NOTHING, NOTHING, NOTHING, command)
     measured = result.found.figures[budget.key]
-    used, is_met = budget.used(measured), budget.is_met(measured)
+    used, is_met = budget.compute_use(measured), budget.is_met(measured)
     peer = NOTHING
     if budget.peer is not None and budget.peer.key in result.found.figures:
         peer = f"{budget.peer.name} {amount(budget.peer.key, result.found.figures[budget.peer.key])}"
@@ -120,7 +120,7 @@ def _seconds(value: float) -> str:
 
 def growth(results: Mapping[str, Result]) -> str:
     """Return the picture, and its curves in words."""
-    curves = grown(results)
+    curves = fit_curves(results)
     if not curves:
         return ""
     rows = [

@@ -46,7 +46,7 @@ def own_peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
 
 
-def timed(what: Callable[[], Answer]) -> tuple[Answer, float, float]:
+def time_call(what: Callable[[], Answer]) -> tuple[Answer, float, float]:
     """Return the answer of a call, its wall time and its CPU time [s]."""
     wall, cpu = time.perf_counter(), time.process_time()
     answer = what()

@@ -21,7 +21,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.catalogue import BENCHMARKS, Benchmark, named
+from benchmarks.catalogue import BENCHMARKS, Benchmark, find_benchmark
 from benchmarks.found import NOT_RUN_STATUS, Found
 from benchmarks.growth import picture
 from benchmarks.machine import this_machine
@@ -45,11 +45,11 @@ def main() -> int:
     asked = parser.parse_args()
     # a shell that starts this in the background has it, and what it starts, ignore what ends a benchmark
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    chosen = [named(name) for name in asked.names] or [each for each in BENCHMARKS if is_usual(each)]
+    chosen = [find_benchmark(name) for name in asked.names] or [each for each in BENCHMARKS if is_usual(each)]
     if asked.list:
         tell(chosen)
         return 0
-    left_out = [] if asked.render else measured(chosen, is_short=asked.short)
+    left_out = [] if asked.render else measure(chosen, is_short=asked.short)
     if not asked.short:
         write_page()
     if left_out:
@@ -70,7 +70,7 @@ def tell(chosen: list[Benchmark]) -> None:
     print(f"{'those that run':20} {sum(each.usual_s for each in chosen) / 60:5.1f} min")
 
 
-def measured(chosen: list[Benchmark], *, is_short: bool) -> list[str]:
+def measure(chosen: list[Benchmark], *, is_short: bool) -> list[str]:
     """Run benchmarks and keep what they find; return those without figures, each with why."""
     left_out = []
     for number, benchmark in enumerate(chosen, start=1):
@@ -92,7 +92,7 @@ def ran(benchmark: Benchmark, *, is_short: bool) -> Result | str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
         process = subprocess.Popen(
-            command_of(benchmark, path, is_short=is_short),
+            build_command(benchmark, path, is_short=is_short),
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -125,7 +125,7 @@ def ran(benchmark: Benchmark, *, is_short: bool) -> Result | str:
     )
 
 
-def command_of(benchmark: Benchmark, found: Path, *, is_short: bool) -> list[str]:
+def build_command(benchmark: Benchmark, found: Path, *, is_short: bool) -> list[str]:
     """Return the command of a benchmark, with the value of the variable that it wants."""
     wanted = [os.environ[benchmark.wants]] if benchmark.wants in os.environ else []
     words = [benchmark.path, *benchmark.options, *wanted, "--found", str(found)]

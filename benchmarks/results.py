@@ -53,14 +53,14 @@ def read_results(folder: Path = FOLDER) -> dict[str, Result]:
 def write_result(name: str, result: Result, folder: Path = FOLDER) -> None:
     """Keep the result of a benchmark in place of an earlier one."""
     folder.mkdir(exist_ok=True)
-    document = json.dumps(_rounded(asdict(result)), indent=1, ensure_ascii=False)
+    document = json.dumps(_round(asdict(result)), indent=1, ensure_ascii=False)
     (folder / f"{name}.json").write_text(document + "\n", encoding="utf-8")
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     """Return a document whose numbers have as many digits as a measurement has."""
     if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
+        return {key: _round(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(each) for each in value]
+        return [_round(each) for each in value]
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value

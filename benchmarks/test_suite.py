@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.found import Found, NotRunError, arguments, run
-from benchmarks.process_use import timed
+from benchmarks.process_use import time_call
 
 ROOT = Path(__file__).resolve().parent.parent
 LOG = ROOT / "build" / "test_suite.log"
@@ -41,7 +41,7 @@ def _time(target: str, log_file: Path, *options: str) -> float:
     """
     command = ["make", target, *options]
     with log_file.open("ab") as log:
-        done, took_s, _ = timed(lambda: subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, check=False))
+        done, took_s, _ = time_call(lambda: subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, check=False))
     if done.returncode:
         raise NotRunError(f"make {target} failed: its time is no figure; see {log_file}")
     print(f"make {target}: {took_s / 60:.1f} minutes")

@@ -32,7 +32,7 @@ class TimedRow:
         return self.predicted_s / self.measured_s - 1
 
 
-def timed_rows(path: Path) -> list[TimedRow]:
+def time_rows(path: Path) -> list[TimedRow]:
     """Return the rows of a table whose time can be compared."""
     runs = [run for run in read_runs(path).runs if run.is_time_scored]
     found, _ = predict_runs(runs)
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="table of measured runs")
     parser.add_argument("prefixes", nargs="+", help="sources whose rows are shown")
     asked = parser.parse_args()
-    print(markdown(timed_rows(asked.runs), tuple(asked.prefixes)), end="")
+    print(markdown(time_rows(asked.runs), tuple(asked.prefixes)), end="")
 
 
 if __name__ == "__main__":

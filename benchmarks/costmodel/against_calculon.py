@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.costmodel.calculon_driver import BATCH, GPUS
-from benchmarks.costmodel.costmodel_rows import repeated
+from benchmarks.costmodel.costmodel_rows import repeat_rows
 from benchmarks.found import Found, NotRunError, arguments, run
-from benchmarks.planning.search import named
+from benchmarks.planning.search import get_model
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.catalog import cluster
@@ -62,7 +62,7 @@ class Searched:
         return (self.completed + self.refused) / self.cpu_s
 
 
-def driven(checkout: Path, python: str, *words: str) -> list[float]:
+def run_driver(checkout: Path, python: str, *words: str) -> list[float]:
     """Return the numbers that Calculon's driver prints."""
     command = [python, str(DRIVER), str(checkout), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIME_LIMIT_S)
@@ -71,19 +71,19 @@ def driven(checkout: Path, python: str, *words: str) -> list[float]:
 
 def calculon_s(checkout: Path, python: str) -> float:
     """Return the CPU seconds of one evaluation by Calculon."""
-    return driven(checkout, python, "evaluate", str(CALCULON_PLANS))[0]
+    return run_driver(checkout, python, "evaluate", str(CALCULON_PLANS))[0]
 
 
 def calculon_search(checkout: Path, python: str, given_s: float, *, is_quiet: bool) -> Searched:
     """Return what Calculon's search does in the CPU time that it is given."""
-    cpu_s, good, bad = driven(checkout, python, "search", str(given_s), *(["quiet"] if is_quiet else []))
+    cpu_s, good, bad = run_driver(checkout, python, "search", str(given_s), *(["quiet"] if is_quiet else []))
     return Searched(cpu_s=cpu_s, completed=int(good), refused=int(bad))
 
 
 def opsk_search(*, walk: bool) -> Searched:
     """Return what opsk's search of the same model, GPUs and batch does to its end; ``walk`` bounds nothing away."""
     template = Plan(global_batch=BATCH, precision=Precision.FP16, software=Software.MEGATRON)
-    model, machine = named("GPT-3 175B"), cluster("selene")
+    model, machine = get_model("GPT-3 175B"), cluster("selene")
     request = PlanRequest(model=model, cluster=machine, template=template, gpus=GPUS, global_batch=BATCH)
     start = time.process_time()
     *_, found = search_space(build_space(request), walk=walk)
@@ -93,7 +93,7 @@ def opsk_search(*, walk: bool) -> Searched:
 
 def opsk_s(rows: int, repeats: int) -> float:
     """Return the CPU seconds a plan of a table of so many rows."""
-    model, machine = named("GPT-3 175B"), cluster("titan")
+    model, machine = get_model("GPT-3 175B"), cluster("titan")
     plan = Plan(
         tp=8,
         pp=8,
@@ -104,7 +104,7 @@ def opsk_s(rows: int, repeats: int) -> float:
         global_batch=BATCH,
         software=Software.MEGATRON,
     )
-    table = repeated(PlanTable.of([plan]), rows)
+    table = repeat_rows(PlanTable.of([plan]), rows)
     predict(model, table, machine)
     start = time.process_time()
     for _ in range(repeats):
@@ -116,12 +116,12 @@ def measure(asked: argparse.Namespace) -> Found:
     """Print both and their ratio, and return them."""
     if asked.checkout is None or not (asked.checkout / "bin" / "calculon").exists():
         raise NotRunError("no clone of Calculon is named")
-    evaluations = compared_evaluations(asked.checkout, asked.python, 1 if asked.short else BLOCKS)
+    evaluations = compare_evaluations(asked.checkout, asked.python, 1 if asked.short else BLOCKS)
     given = (1, 1.0) if asked.short else (SEARCH_BLOCKS, SEARCH_CPU_S)
-    return Found(figures={**evaluations, **compared_searches(asked.checkout, asked.python, *given)})
+    return Found(figures={**evaluations, **compare_searches(asked.checkout, asked.python, *given)})
 
 
-def compared_evaluations(checkout: Path, python: str, times: int) -> dict[str, float]:
+def compare_evaluations(checkout: Path, python: str, times: int) -> dict[str, float]:
     """Print and return what one evaluation takes."""
     blocks = [(calculon_s(checkout, python), opsk_s(1, ONE_PLAN_REPEATS), opsk_s(TABLE_PLANS, 1)) for _ in range(times)]
     theirs, one, row = (statistics.median(column) for column in zip(*blocks, strict=True))
@@ -139,7 +139,7 @@ def compared_evaluations(checkout: Path, python: str, times: int) -> dict[str, f
     }  # fmt: skip
 
 
-def compared_searches(checkout: Path, python: str, times: int, given_s: float) -> dict[str, float]:
+def compare_searches(checkout: Path, python: str, times: int, given_s: float) -> dict[str, float]:
     """Print and return what the searches complete."""
     blocks = [
         (

@@ -64,7 +64,7 @@ def plans() -> PlanTable:
     )
 
 
-def repeated(table: PlanTable, rows: int) -> PlanTable:
+def repeat_rows(table: PlanTable, rows: int) -> PlanTable:
     """Return ``rows`` rows, the table over and over."""
     index = np.arange(rows) % len(table)
     return PlanTable(**{field.name: getattr(table, field.name)[index] for field in fields(PlanTable)})
@@ -84,7 +84,7 @@ def cpu_s(predicted: Callable[[], PredictionTable], repeats: int) -> list[float]
 def measure(asked: argparse.Namespace) -> Found:
     """Print and return the figures."""
     some, machine, found = plans(), cluster("superpod-h100"), Found()
-    alone, row = some.row(0), repeated(some, 1)
+    alone, row = some.row(0), repeat_rows(some, 1)
     for name, key, predicted in (
         ("one plan", "one_plan_s", lambda: predict_one(MODEL, alone, machine)),
         ("a table of one row", "one_row_s", lambda: predict(MODEL, row, machine)),
@@ -93,7 +93,7 @@ def measure(asked: argparse.Namespace) -> Found:
         found.figures[key] = statistics.median(one)
         print(f"{name}: median {statistics.median(one) * 1e3:.2f} ms, worst {max(one) * 1e3:.2f} ms CPU")
     for rows in SHORT_ROWS if asked.short else ROWS:
-        table = repeated(some, rows)
+        table = repeat_rows(some, rows)
         taken = statistics.median(cpu_s(partial(predict, MODEL, table, machine), 3 if rows > 1_000 else 30))
         found.curves.setdefault("rows", []).append((rows, taken))
         found.figures["rows_per_s"] = rows / taken

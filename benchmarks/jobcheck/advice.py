@@ -42,7 +42,7 @@ def measure(asked: argparse.Namespace) -> Found:
             ("full advice", FULL_REPEATS, lambda script=script: advise(full, script)),
         )
         for name, repeats, part in parts:
-            median, p99 = timed(part, 2 if asked.short else repeats)
+            median, p99 = time_calls(part, 2 if asked.short else repeats)
             print(f"{path.stem:28}{name:16}{median * 1e3:10.2f}{p99 * 1e3:10.2f}", flush=True)
             if path.stem == FIGURES_OF:
                 key = name.replace(" ", "_")
@@ -57,7 +57,7 @@ def advise(adviser: Adviser, script: bytes) -> None:
     record(advice)
 
 
-def timed(part: Callable[[], object], repeats: int) -> tuple[float, float]:
+def time_calls(part: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Return median and P99 of the CPU time [s] of some warm calls."""
     part()
     times = []

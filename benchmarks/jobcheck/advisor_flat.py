@@ -125,7 +125,7 @@ class RunningAdvisor:
         dice, began, times = random.Random(1), time.monotonic(), list[float]()
         for number in range(1, questions + 1):
             asked = time.perf_counter()
-            self.answers[_asked(self.socket, dice, number)] += 1
+            self.answers[_ask_random(self.socket, dice, number)] += 1
             times.append(time.perf_counter() - asked)
             is_late = time.monotonic() - began > most_s
             if number % max(questions // looks, 1) == 0 or is_late:
@@ -138,26 +138,26 @@ class RunningAdvisor:
     def rss_mb(self) -> dict[str, float]:
         """Return the resident memory of the advisor and of what it started [MB]."""
         found = {"advisor": rss_bytes(self.process.pid) / 1e6}
-        for pid in self._started():
+        for pid in self._list_processes():
             name = Path(f"/proc/{pid}/comm").read_text().strip()
             kind = name.removeprefix("opsk ") if name.startswith("opsk ") else "fork server"
             number = sum(name.startswith(kind) for name in found)
             found[f"{kind} {number + 1}"] = rss_bytes(pid) / 1e6
         return found
 
-    def _started(self) -> list[int]:
+    def _list_processes(self) -> list[int]:
         """Return the processes that the advisor has started, directly and not."""
         return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
 
     def cpu_s(self) -> float:
         """Return the CPU time of the advisor and its processes so far [s]."""
-        return sum(map(cpu_s, (self.process.pid, *self._started())))
+        return sum(map(cpu_s, (self.process.pid, *self._list_processes())))
 
 
-def _asked(path: Path, dice: random.Random, number: int) -> str:
+def _ask_random(path: Path, dice: random.Random, number: int) -> str:
     """Ask one question of one of several kinds; return what it was and how it was answered."""
     kinds: tuple[tuple[float, Callable[[Client, random.Random, int], str]], ...] = (
-        (0.25, _known),
+        (0.25, _ask_known),
         (0.10, _new),
         (0.05, _new_recipe),
         (0.40, _for_slurmctld),
@@ -181,7 +181,7 @@ def _script(*, seed: int, recipe: int) -> str:
     return SCRIPT.format(seed=seed, layers=1 + recipe % 100, hidden=1024 * (1 + recipe // 100), nodes=2)
 
 
-def _known(client: Client, dice: random.Random, number: int) -> str:
+def _ask_known(client: Client, dice: random.Random, number: int) -> str:
     return str(_advise(client, _script(seed=0, recipe=dice.randrange(KNOWN)))["status"])
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from benchmarks.found import Found, arguments, run
-from benchmarks.process_use import cpu_s, median_p99, on_one_core, own_peak_bytes, rss_bytes, timed
+from benchmarks.process_use import cpu_s, median_p99, on_one_core, own_peak_bytes, rss_bytes, time_call
 from opsk.config import AdvisorConfig, SiteConfig
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
@@ -69,19 +69,19 @@ def measure(asked: argparse.Namespace) -> Found:
     """Print and return times and memory."""
     nodes, questions = (SHORT_NODES, SHORT_QUESTIONS) if asked.short else (NODES, QUESTIONS)
     smaller = FABRIC_SIZES[:0] if asked.short else FABRIC_SIZES
-    points = [(size, measured(size, questions // 4).figures["full_cpu_s"]) for size in smaller]
-    found = measured(nodes, questions)
+    points = [(size, measure_fabric(size, questions // 4).figures["full_cpu_s"]) for size in smaller]
+    found = measure_fabric(nodes, questions)
     found.curves["nodes"] = [*points, (nodes, found.figures["full_cpu_s"])]
     return found
 
 
-def measured(nodes: int, questions: int) -> Found:
+def measure_fabric(nodes: int, questions: int) -> Found:
     """Measure on a fabric of so many nodes."""
     with tempfile.TemporaryDirectory() as folder:
-        return measured_in(Path(folder), nodes, questions)
+        return measure_in_folder(Path(folder), nodes, questions)
 
 
-def measured_in(folder: Path, nodes: int, questions: int) -> Found:
+def measure_in_folder(folder: Path, nodes: int, questions: int) -> Found:
     """Measure with this folder for the fabric and the states."""
     dump = folder / "fabric.ib"
     fabric = rail_optimized_fabric(
@@ -91,18 +91,18 @@ def measured_in(folder: Path, nodes: int, questions: int) -> Found:
     dump.write_text(render_ibnetdiscover(fabric))
     site = SiteConfig(cluster="superpod-h100", fabric=(dump,))
     watch = StateBuilder(site, build_site_adviser(site, with_fabric_links=True), NoSlurm())  # type: ignore[arg-type]
-    seen = made_up(random.Random(1), nodes)
-    state, laid_s, laid_cpu_s = timed(lambda: watch.state(seen))
+    seen = draw_round(random.Random(1), nodes)
+    state, laid_s, laid_cpu_s = time_call(lambda: watch.state(seen))
     print(
         f"-- {nodes} nodes\nlaying {len(seen.jobs)} jobs, once: {laid_s:.2f} s, {laid_cpu_s:.2f} s of CPU; "
         f"watcher {own_peak_bytes() / 1e6:.0f} MB at most"
     )
-    other, _, cpu = timed(lambda: watch.state(Round(nodes=seen.nodes, jobs=seen.jobs[1:])))
+    other, _, cpu = time_call(lambda: watch.state(Round(nodes=seen.nodes, jobs=seen.jobs[1:])))
     print(f"one job less: {cpu:.2f} s of CPU")
     writer = LiveWriter(folder, fingerprint(watch.fabric_links))
     writer.write(state, queried_at_s=time.monotonic())
     reader = LiveReader(folder, time.monotonic, fingerprint(watch.fabric_links))
-    print(f"reading a new state: {timed(reader.state)[2] * 1e3:.1f} ms of CPU")
+    print(f"reading a new state: {time_call(reader.state)[2] * 1e3:.1f} ms of CPU")
     found = Found(figures={"watcher_bytes": own_peak_bytes()})
     with Worker(site, folder) as worker:
         print(f"worker when ready: {rss_bytes(worker.pid) / 1e6:.0f} MB")
@@ -110,12 +110,12 @@ def measured_in(folder: Path, nodes: int, questions: int) -> Found:
         with on_one_core(worker.pid):
             found.figures |= verdicts(worker, questions)
         found.figures["worker_bytes"] = rss_bytes(worker.pid)
-    found.figures["again_median_s"] = statistics.median(asyncio.run(stored(folder, questions)))
+    found.figures["again_median_s"] = statistics.median(asyncio.run(time_stored(folder, questions)))
     print(f"a stored answer: {1e3 * found.figures['again_median_s']:.2f} ms", flush=True)
     return found
 
 
-def made_up(dice: random.Random, count: int) -> Round:
+def draw_round(dice: random.Random, count: int) -> Round:
     """Return jobs on three quarters of so many nodes: 200 of them on 1,024 nodes."""
     names = [f"n{number}" for number in range(count)]
     left, jobs = list(names), []
@@ -192,7 +192,7 @@ def full_advice(worker: Worker, writer: LiveWriter, states: Sequence[object], qu
             if number % CHANGES_EVERY == 0:
                 writer.write(states[number // CHANGES_EVERY % 2], queried_at_s=time.monotonic())  # type: ignore[arg-type]
             document = _question(text, nodes=nodes, recipe=number + 1)
-            walls.append(timed(partial(worker.ask, document))[1])
+            walls.append(time_call(partial(worker.ask, document))[1])
         spent_s = (worker.cpu_s() - before) / questions
         median, p99 = median_p99(walls)
         found = {"full_median_s": median, "full_p99_s": p99, "full_cpu_s": spent_s}
@@ -218,7 +218,7 @@ def verdicts(worker: Worker, questions: int) -> dict[str, float]:
         ]
         worker.ask(documents[0])
         before = worker.cpu_s()
-        times = [timed(partial(worker.ask, document))[1] for document in documents]
+        times = [time_call(partial(worker.ask, document))[1] for document in documents]
         spent_s = (worker.cpu_s() - before) / count
         found[f"verdict_{name}_median_s"], found[f"verdict_{name}_p99_s"] = median_p99(times)
         if name == "known":
@@ -236,7 +236,7 @@ def _question(text: str, *, nodes: int, recipe: int = 0, seed: int = 0, quick: b
     return json.dumps(query.packed()).encode()
 
 
-async def stored(folder: Path, questions: int) -> list[float]:
+async def time_stored(folder: Path, questions: int) -> list[float]:
     """Return the times of a question that was answered before, and whose live state is the same [s]."""
     services = _LiveState(LiveHead(folder, time.monotonic))
     answerer = Answerer(AdvisorConfig(), _Known(), frozenset({0}), side_services=services)  # type: ignore[arg-type]

@@ -50,10 +50,10 @@ def measure(asked: argparse.Namespace) -> Found:
     with tempfile.TemporaryDirectory(prefix="opsk-storm-") as folder:
         Path(folder).chmod(0o755)
         with storm_lab(Path(folder) / "lab") as lab:
-            return measured_on(lab, asked)
+            return measure_lab(lab, asked)
 
 
-def measured_on(lab: StormLab, asked: argparse.Namespace) -> Found:
+def measure_lab(lab: StormLab, asked: argparse.Namespace) -> Found:
     """Measure on this lab."""
     block, pairs = (SHORT_BLOCK, SHORT_PAIRS) if asked.short else (asked.block, asked.pairs)
     found = Found()

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.found import Found, arguments, run
-from benchmarks.process_use import timed
+from benchmarks.process_use import time_call
 from opsk.calibration.learning.evidence import MeasuredJob
 from opsk.calibration.learning.memory_fit import predict_peaks
 from opsk.calibration.learning.site_fit import learn_site, predict_times
@@ -66,7 +66,7 @@ def measure(asked: argparse.Namespace) -> Found:
     """Print and return how long a refit takes on one core, and how near it comes."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     jobs = build_jobs(SHORT_JOBS if asked.short else JOBS)
-    fit, wall_s, _ = timed(lambda: learn_site(DEFAULT, jobs))
+    fit, wall_s, _ = time_call(lambda: learn_site(DEFAULT, jobs))
     assert fit.time.before is not None
     assert fit.time.after is not None
     print(f"{wall_s:8.2f} s   refit of {len(jobs)} jobs, times and memory, each job left out once")

@@ -44,7 +44,7 @@ class Learned:
         return sum(after > before for before, after in pairs) / len(self.before)
 
 
-def learned(runs: Sequence[TimedRun], near: NearFit, draws: int) -> Iterator[Learned]:
+def learn_sources(runs: Sequence[TimedRun], near: NearFit, draws: int) -> Iterator[Learned]:
     """Yield what every source of many runs learns from a few."""
     sizes = Counter(item.source for item in runs)
     for source in sorted(name for name, size in sizes.items() if size >= FEWEST_RUNS):
@@ -76,7 +76,7 @@ def measure(asked: argparse.Namespace) -> Found:
     if asked.short:
         runs = [replace(item, source=str(place % 2)) for place, item in enumerate(runs[:LONGEST_SHORT])]
     fit = fit_time(runs, FitSettings())
-    found = list(learned(runs, fit.near, SHORT_DRAWS if asked.short else DRAWS))
+    found = list(learn_sources(runs, fit.near, SHORT_DRAWS if asked.short else DRAWS))
     for each in found:
         before, after = statistics.median(each.before), statistics.median(each.after)
         print(f"{each.source:>8} {each.runs:>4} runs: {before:6.1%} to {after:6.1%}, worse in {each.worse:.0%}")

@@ -37,10 +37,10 @@ def measure(asked: argparse.Namespace) -> Found:
             Exporter("--sysfs", tree.root, "--collectors", "infiniband") as ours,
             node_exporter(program, tree.root) as theirs,
         ):
-            return compared((f"{ours.address}/metrics", ours.process.pid), theirs, pairs, scrapes)
+            return compare_exporters((f"{ours.address}/metrics", ours.process.pid), theirs, pairs, scrapes)
 
 
-def compared(ours: tuple[str, int], theirs: tuple[str, int], pairs: int, scrapes: int) -> Found:
+def compare_exporters(ours: tuple[str, int], theirs: tuple[str, int], pairs: int, scrapes: int) -> Found:
     """Scrape both in turn; print and return what each used."""
     for address, _ in (ours, theirs):
         block(address, 0, 10)

@@ -45,14 +45,14 @@ def measure(asked: argparse.Namespace) -> Found:
     points = list[tuple[float, float]]()
     for hcas in GROWTH[:1] if asked.short else GROWTH:
         with node_with_exporter(hcas=hcas, jobs=asked.jobs) as (exporter, _):
-            points.append((hcas, scraped(exporter, min(scrapes, GROWTH_SCRAPES))["cpu_s"]))
+            points.append((hcas, measure_scrapes(exporter, min(scrapes, GROWTH_SCRAPES))["cpu_s"]))
     with node_with_exporter(hcas=HCAS, jobs=asked.jobs, starts=SHORT_STARTS if asked.short else STARTS) as (
         exporter,
         start_s,
     ):
         for collector, seconds in collectors(exporter):
             print(f"  {collector:<19s} {seconds * 1e3:8.1f} ms of wall time")
-        figures = {**scraped(exporter, scrapes), "start_s": start_s}
+        figures = {**measure_scrapes(exporter, scrapes), "start_s": start_s}
         at_once(exporter)
     return Found(figures=figures, curves={"hcas": points})
 
@@ -78,7 +78,7 @@ def collectors(exporter: Exporter) -> list[tuple[str, float]]:
     return sorted((dict(labels)["collector"], seconds) for labels, seconds in told.items())
 
 
-def scraped(exporter: Exporter, scrapes: int) -> dict[str, float]:
+def measure_scrapes(exporter: Exporter, scrapes: int) -> dict[str, float]:
     """Scrape a running exporter; print and return what that cost it."""
     pid = exporter.process.pid
     for _ in range(10):

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.found import Found, NotRunError, arguments, run
-from benchmarks.process_use import timed
+from benchmarks.process_use import time_call
 from opsk.lab.lifecycle import take_down, up
 from opsk.lab.programs import find_missing
 from opsk.lab.record import LabRecord, LabShape
@@ -29,10 +29,10 @@ def measure(asked: argparse.Namespace) -> Found:
         path = Path(folder) / "lab"
         record: LabRecord | None = None
         try:
-            brought_up, up_s, _ = timed(lambda: up(path, shape=shape, parts=(), progress=lambda _: None))
+            brought_up, up_s, _ = time_call(lambda: up(path, shape=shape, parts=(), progress=lambda _: None))
             record = brought_up[0]
         finally:
-            ended, down_s, _ = timed(lambda: take_down(path, record))
+            ended, down_s, _ = time_call(lambda: take_down(path, record))
     print(f"{shape.nodes} nodes: up in {up_s:.1f} s, {ended} processes down in {down_s:.1f} s")
     return Found(figures={"up_s": up_s, "down_s": down_s})
 

@@ -67,13 +67,13 @@ def measure(asked: argparse.Namespace) -> Found:
         for size in sizes:
             folder = Path(name) / str(size)
             logs = job(folder, ranks, int(size * (1 << 20)))
-            seconds, peak, read = told(f"{ranks} logs of {size:g} MB", logs)
+            seconds, peak, read = measure_logs(f"{ranks} logs of {size:g} MB", logs)
             points.append((read, seconds))
             peaks.append(peak)
             rates.append(read / seconds)
             shutil.rmtree(folder)
         line_mb = SHORT_LINE_MB if asked.short else LINE_MB
-        line_s, *_ = told(f"one line of {line_mb} MB", [one_line(Path(name) / "line.log", line_mb)])
+        line_s, *_ = measure_logs(f"one line of {line_mb} MB", [one_line(Path(name) / "line.log", line_mb)])
     figures = {"read_s": points[0][1], "rss_bytes": peaks[0], "most_rss_bytes": max(peaks), "line_s": line_s}
     figures["per_byte_ratio"] = rates[0] / rates[-1]
     return Found(figures=figures, curves={"bytes": points})
@@ -128,7 +128,7 @@ def one_line(path: Path, size_mb: int) -> Path:
     return path
 
 
-def told(name: str, logs: list[Path]) -> tuple[float, int, int]:
+def measure_logs(name: str, logs: list[Path]) -> tuple[float, int, int]:
     """Measure one set of logs and print what it took: seconds, bytes of memory, bytes read."""
     size = sum(log.stat().st_size for log in logs)
     process = subprocess.Popen([sys.executable, "-P", "-c", CHILD, *map(str, logs)], stdout=subprocess.PIPE, text=True)

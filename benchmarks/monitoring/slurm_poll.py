@@ -37,22 +37,22 @@ def measure(asked: argparse.Namespace) -> Found:
         Path(folder).chmod(0o755)
         with storm_lab(Path(folder) / "lab") as lab:
             lab.install(empty=True)
-            return measured_on(lab, asked)
+            return measure_lab(lab, asked)
 
 
-def measured_on(lab: StormLab, asked: argparse.Namespace) -> Found:
+def measure_lab(lab: StormLab, asked: argparse.Namespace) -> Found:
     """Measure on this lab."""
     found = Found(curves={"opsk": [], "squeue_json": []})
     here = len(CommandClient(environment=lab.environ).jobs())
     for size in SHORT_SIZES if asked.short else SIZES:
         here += len(lab.submit(lab.scripts(max(size - here, 0), training=0), CLIENTS).jobs)
-        found.figures = asked_in_turn(lab, here, SHORT_PAIRS if asked.short else PAIRS)
+        found.figures = measure_in_turn(lab, here, SHORT_PAIRS if asked.short else PAIRS)
         found.curves["opsk"].append((here, found.figures["opsk_s"]))
         found.curves["squeue_json"].append((here, found.figures["squeue_json_s"]))
     return found
 
 
-def asked_in_turn(lab: StormLab, jobs: int, pairs: int) -> dict[str, float]:
+def measure_in_turn(lab: StormLab, jobs: int, pairs: int) -> dict[str, float]:
     """Ask both ways in turn; print and return what each cost."""
     client, controller = CommandClient(environment=lab.environ), slurmctld_pid(lab)
     ways: dict[str, Callable[[], int]] = {

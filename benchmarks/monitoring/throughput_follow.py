@@ -52,13 +52,13 @@ def measure(asked: argparse.Namespace) -> Found:
     shares = {}
     for name, steps_per_s, noise_bytes_per_s in LOADS[1:2] if asked.short else LOADS:
         with tempfile.TemporaryDirectory() as folder:
-            shares[name], late_s, told = followed(Log(Path(folder) / "log"), steps_per_s, noise_bytes_per_s, seconds)
+            shares[name], late_s, told = follow_log(Log(Path(folder) / "log"), steps_per_s, noise_bytes_per_s, seconds)
         late = f"told {median(late_s):5.2f} s late (median), {max(late_s):5.2f} s at most" if late_s else ""
         print(f"{name:20} {100 * shares[name]:6.3f} % of a core   {told}   {late}", flush=True)
     return Found(figures={"steps_share": shares["a step every 2 s"], "worst_share": max(shares.values())})
 
 
-def followed(log: Log, steps_per_s: float, noise_bytes_per_s: int, seconds: float) -> tuple[float, list[float], str]:
+def follow_log(log: Log, steps_per_s: float, noise_bytes_per_s: int, seconds: float) -> tuple[float, list[float], str]:
     """Return the share of a core, how late each step was told [s], and how many were."""
     log.write(STEPS_BEFORE)
     command = [sys.executable, "-P", "-m", "opsk", "throughput", "--follow", "--json", str(log.path)]

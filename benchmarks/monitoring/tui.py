@@ -88,13 +88,13 @@ def child() -> None:
         pending.add("full")
         feed.push()
 
-    async def shown() -> None:
+    async def show() -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, feed.push)
         loop.add_signal_handler(signal.SIGUSR2, push_all)
         await app.run_async()
 
-    asyncio.run(shown())
+    asyncio.run(show())
 
 
 def row(what: str, value: str) -> None:
@@ -181,20 +181,20 @@ def measure(asked: argparse.Namespace) -> Found:
     row("load of the machine, processors", f"{os.getloadavg()[0]:.1f}, {os.cpu_count()}")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "takes"
-        figures = painted((across, down), log, 1 if asked.short else 3)
+        figures = measure_paint((across, down), log, 1 if asked.short else 3)
         with contextlib.closing(Terminal((across, down), log)) as terminal:
             terminal.await_map()
             terminal.read(0.3)
-            figures |= keyed(terminal, KEYS[:6] if asked.short else KEYS, 2 if asked.short else 6)
+            figures |= measure_keys(terminal, KEYS[:6] if asked.short else KEYS, 2 if asked.short else 6)
             for key in "1mm":  # the keys have led to some other metric; utilisation is what changes most
                 terminal.send(key)
                 terminal.read(0.3)
-            figures |= refreshed(terminal, "12" if asked.short else "123456", 2 if asked.short else 20)
-        figures |= watched((across, down), log, 2.0 if asked.short else 60 * asked.minutes)
+            figures |= measure_refresh(terminal, "12" if asked.short else "123456", 2 if asked.short else 20)
+        figures |= measure_idle((across, down), log, 2.0 if asked.short else 60 * asked.minutes)
     return Found(figures=figures)
 
 
-def painted(size: tuple[int, int], log: Path, times: int) -> dict[str, float]:
+def measure_paint(size: tuple[int, int], log: Path, times: int) -> dict[str, float]:
     """Measure the first paint."""
     python = python_alone_s()
     paints = [first_paint_s(size, log) for _ in range(times)]
@@ -205,7 +205,7 @@ def painted(size: tuple[int, int], log: Path, times: int) -> dict[str, float]:
     return {"first_paint_s": paint}
 
 
-def keyed(terminal: Terminal, keys: Sequence[str], turns: int) -> dict[str, float]:
+def measure_keys(terminal: Terminal, keys: Sequence[str], turns: int) -> dict[str, float]:
     """Measure from a key until the last byte that it brings about."""
     times, sizes = [], []
     spent, pressed = terminal.cpu_s(), 0
@@ -229,7 +229,7 @@ def keyed(terminal: Terminal, keys: Sequence[str], turns: int) -> dict[str, floa
     return {"key_p95_s": p95}
 
 
-def refreshed(terminal: Terminal, screens: str, count: int) -> dict[str, float]:
+def measure_refresh(terminal: Terminal, screens: str, count: int) -> dict[str, float]:
     """Measure a new view, and all of it anew, on some screens; return the worst screen's CPU time of each."""
     worst = {}
     for name, kind in (("refresh", signal.SIGUSR1), ("reload", signal.SIGUSR2)):
@@ -249,7 +249,7 @@ def refreshed(terminal: Terminal, screens: str, count: int) -> dict[str, float]:
     return worst
 
 
-def watched(size: tuple[int, int], log: Path, seconds: float) -> dict[str, float]:
+def measure_idle(size: tuple[int, int], log: Path, seconds: float) -> dict[str, float]:
     """Measure a screen that nobody touches while data flow."""
     with contextlib.closing(Terminal(size, log, interval_s=5.0)) as terminal:
         terminal.await_map()

@@ -40,7 +40,7 @@ GROWTH = (250, 500, 1000)
 """Nodes of smaller clusters."""
 
 
-async def shown(url: str, advisor: Path, rounds: int) -> dict[str, float]:
+async def measure_cluster(url: str, advisor: Path, rounds: int) -> dict[str, float]:
     """Follow a cluster for so many refreshes; print and return what they took."""
     site = SiteConfig.model_validate(
         {"advisor": {"socket": str(advisor)}, "top": {"prometheus": url, "refresh_s": REFRESH_S}}
@@ -75,7 +75,7 @@ async def shown(url: str, advisor: Path, rounds: int) -> dict[str, float]:
     return figures
 
 
-def followed(nodes: int, rounds: int) -> dict[str, float]:
+def follow_cluster(nodes: int, rounds: int) -> dict[str, float]:
     """Follow a cluster of so many nodes, and a quarter as many jobs."""
     with tempfile.TemporaryDirectory() as folder:
         # loading what reads a store takes half a second, as loading Python's parts does, and is no reload
@@ -86,7 +86,7 @@ def followed(nodes: int, rounds: int) -> dict[str, float]:
             try:
                 assert prometheus.stdout is not None
                 url = prometheus.stdout.readline().strip()
-                return asyncio.run(shown(url, advisor, rounds))
+                return asyncio.run(measure_cluster(url, advisor, rounds))
             finally:
                 prometheus.terminate()
 
@@ -102,7 +102,7 @@ def measure(asked: argparse.Namespace) -> Found:
     """Print and return the figures."""
     nodes, rounds = (SHORT_NODES, SHORT_ROUNDS) if asked.short else (NODES, asked.rounds)
     points = [(smaller, reload_s(smaller)) for smaller in (GROWTH[:0] if asked.short else GROWTH)]
-    figures = followed(nodes, rounds)
+    figures = follow_cluster(nodes, rounds)
     return Found(figures=figures, curves={"nodes": [*points, (nodes, figures["reload_cpu_s"])]})
 
 
@@ -111,6 +111,6 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="refreshes that are waited for")
     parser.add_argument("--one", type=int, metavar="NODES", help=argparse.SUPPRESS)
     if one := parser.parse_args().one:
-        print(json.dumps(followed(one, 0)))
+        print(json.dumps(follow_cluster(one, 0)))
     else:
         run(measure, parser)

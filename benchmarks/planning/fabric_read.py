@@ -11,7 +11,7 @@ import argparse
 
 from benchmarks.found import Found, arguments, run
 from benchmarks.planning.large_fabric import NODES, large_fabric
-from benchmarks.process_use import own_peak_bytes, timed
+from benchmarks.process_use import own_peak_bytes, time_call
 from opsk.fabric.dumps.dialects import read_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
 from opsk.fabric.graph import summarise_fabric
@@ -35,8 +35,8 @@ def measure(asked: argparse.Namespace) -> Found:
 def read_s(nodes: int) -> float:
     """Read a fabric of so many nodes; print and return the CPU seconds."""
     text = render_ibnetdiscover(large_fabric(nodes, cores_per_spine=32))
-    fabric, _, read_cpu_s = timed(lambda: read_fabric(text, source="benchmark"))
-    rails, _, rails_cpu_s = timed(lambda: find_rails(fabric))
+    fabric, _, read_cpu_s = time_call(lambda: read_fabric(text, source="benchmark"))
+    rails, _, rails_cpu_s = time_call(lambda: find_rails(fabric))
     numbers = summarise_fabric(fabric)
     print(
         f"{nodes:6,} nodes  {len(text) / 1e6:5.1f} MB, {numbers.hcas:6,} HCAs, {numbers.isl_cables:6,} cables between "

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from benchmarks.found import Found, arguments, run
 from benchmarks.planning.large_fabric import NODES, large_fabric
-from benchmarks.process_use import own_peak_bytes, timed
+from benchmarks.process_use import own_peak_bytes, time_call
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.initial_placements import PlacementProblem
 from opsk.planning.placement.placement import place
@@ -44,16 +44,16 @@ GROWTH = (4, 8, 16, 32, 64, 128)
 REPEATED = 3
 
 
-def plan_of(dp: int) -> Plan:
+def build_plan(dp: int) -> Plan:
     """Return the plan with so many replicas."""
     return replace(PLAN, dp=dp, global_batch=16 * dp)
 
 
 def measure(asked: argparse.Namespace) -> Found:
     """Print and return the figures."""
-    nodes, largest = (SHORT_NODES, plan_of(2)) if asked.short else (NODES, PLAN)
+    nodes, largest = (SHORT_NODES, build_plan(2)) if asked.short else (NODES, PLAN)
     rails = find_rails(fabric := large_fabric(nodes))
-    routes, _, routes_s = timed(lambda: build_routes(fabric, rails))
+    routes, _, routes_s = time_call(lambda: build_routes(fabric, rails))
     print(f"routes, once a fabric: {routes_s:.2f} s")
     names, used = [f"n{number}" for number in range(nodes)], largest.gpus // 8
     dice = random.Random(1)
@@ -67,7 +67,7 @@ def measure(asked: argparse.Namespace) -> Found:
     worst_s = max(placed_s(label, largest, rails, routes, *case) for label, case in cases.items())
     points = list[tuple[float, float]]()
     for dp in (1, 2) if asked.short else GROWTH:
-        plan = plan_of(dp)
+        plan = build_plan(dp)
         chosen = dice.sample(names, plan.gpus // 8)
         points.append((plan.gpus, placed_s("scattered nodes", plan, rails, routes, chosen, None)))
     print(f"peak memory {own_peak_bytes() / 1e6:.0f} MB")
@@ -79,7 +79,7 @@ def placed_s(
 ) -> float:
     """Place a job some times; print the best wall time, and return the least CPU time [s]."""
     runs = [
-        timed(
+        time_call(
             lambda: place(
                 PlacementProblem(
                     model=MODEL,

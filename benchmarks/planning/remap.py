@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from benchmarks.found import Found, arguments, run
 from benchmarks.planning.large_fabric import NODES, large_fabric
-from benchmarks.planning.placement import GROWTH, MODEL, PLAN, SHORT_NODES, plan_of
-from benchmarks.process_use import own_peak_bytes, timed
+from benchmarks.planning.placement import GROWTH, MODEL, PLAN, SHORT_NODES, build_plan
+from benchmarks.process_use import own_peak_bytes, time_call
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.rails import Rails, find_rails
@@ -36,14 +36,14 @@ REPEATED = 3
 
 def measure(asked: argparse.Namespace) -> Found:
     """Print and return the figures."""
-    nodes, plan = (SHORT_NODES, plan_of(2)) if asked.short else (NODES, PLAN)
+    nodes, plan = (SHORT_NODES, build_plan(2)) if asked.short else (NODES, PLAN)
     rails = find_rails(fabric := large_fabric(nodes))
     routes = build_routes(fabric, rails)
     names = [f"n{number}" for number in range(nodes)]
     scattered, used = random.Random(1).sample(names, nodes), plan.gpus // 8
     found = Found(figures={"worst_s": 0.0})
     for label, order in (("nodes in a row", names), ("scattered nodes", scattered)):
-        situation, placed_s, _ = timed(lambda order=order: _job(rails, routes, order, plan))  # type: ignore[misc]
+        situation, placed_s, _ = time_call(lambda order=order: _job(rails, routes, order, plan))  # type: ignore[misc]
         print(f"{label}: placement and loads, once a job: {placed_s:.2f} s")
         machine = _machine(fabric, rails, situation)
         leaf = rails.attachments[order[used // 2]][3].leaf
@@ -54,9 +54,9 @@ def measure(asked: argparse.Namespace) -> Found:
             found.figures["worst_s"] = max(found.figures["worst_s"], _ask(situation, machine, word)[0])
     points, firsts = list[tuple[float, float]](), list[float]()
     for dp in (1, 2) if asked.short else GROWTH:
-        situation = _job(rails, routes, scattered, plan_of(dp))
+        situation = _job(rails, routes, scattered, build_plan(dp))
         first_s, again_s = _ask(situation, _machine(fabric, rails, situation), f"node:{scattered[0]}")
-        points.append((plan_of(dp).gpus, again_s))
+        points.append((build_plan(dp).gpus, again_s))
         firsts.append(first_s)
     found.figures["smaller_s"] = max(firsts)
     found.curves["ranks"] = points
@@ -91,7 +91,7 @@ def _ask(situation: Situation, machine: Machine, word: str) -> tuple[float, floa
     """Print how long all options take; the CPU time of the first question, and the least of more [s]."""
     failure = parse_failures([word], machine)
     terms = Terms(job="4711", site=SlurmSite(release=(25, 11)))
-    runs = [timed(lambda: remap(situation, failure, terms)) for _ in range(1 + REPEATED)]
+    runs = [time_call(lambda: remap(situation, failure, terms)) for _ in range(1 + REPEATED)]
     kinds = ", ".join(option.kind.value for option in runs[0][0].options)
     _, first_s, first_cpu_s = runs[0]
     again_s, again_cpu_s = min(wall for _, wall, _ in runs[1:]), min(cpu for _, _, cpu in runs[1:])

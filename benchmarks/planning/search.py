@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.found import Found, arguments, run
-from benchmarks.process_use import own_peak_bytes, timed
+from benchmarks.process_use import own_peak_bytes, time_call
 from opsk.hardware.catalog import cluster
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.search import search_space
@@ -51,7 +51,7 @@ def gpt(model: ModelShape, gpus: int, batch: int) -> PlanRequest:
     return PlanRequest(model=model, cluster=cluster("selene"), template=template, gpus=gpus, global_batch=batch)
 
 
-def named(name: str) -> ModelShape:
+def get_model(name: str) -> ModelShape:
     """Return a public model."""
     model = public_model(name)
     if model is None:
@@ -63,7 +63,7 @@ def long_sequences(gpus: int) -> PlanRequest:
     """Return Llama 3.1 405B with sequences of 128k tokens: 16 of them a step for each of up to 32 replicas."""
     machine = replace(cluster("superpod-h100"), nodes=gpus // 8)
     template = Plan(global_batch=512, software=Software.MEGATRON_CORE)
-    model = replace(named("Llama-3.1-405B"), seq=131072)
+    model = replace(get_model("Llama-3.1-405B"), seq=131072)
     return PlanRequest(model=model, cluster=machine, template=template, gpus=gpus, global_batch=512)
 
 
@@ -71,7 +71,9 @@ def deepseek_v3(gpus: int) -> PlanRequest:
     """Return DeepSeek-V3 with its batch on H100, all plans of Megatron Core and beyond."""
     template = Plan(global_batch=15360, software=Software.MEGATRON_CORE)
     machine = cluster("superpod-h100")
-    return PlanRequest(model=named("DeepSeek-V3"), cluster=machine, template=template, gpus=gpus, global_batch=15360)
+    return PlanRequest(
+        model=get_model("DeepSeek-V3"), cluster=machine, template=template, gpus=gpus, global_batch=15360
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ SPACES: Mapping[str, Space] = {
     ),
     "175b": Space(
         label="175B, batch 1,536", gpus=1024, short_gpus=64,
-        request=lambda gpus: gpt(named("GPT-3 175B"), gpus, 1536),
+        request=lambda gpus: gpt(get_model("GPT-3 175B"), gpus, 1536),
     ),
     "405b": Space(
         label="405B, 128k tokens, batch 512", gpus=65536, short_gpus=512, request=long_sequences
@@ -101,9 +103,9 @@ GROWTH = (64, 256, 1024, 4096, 16384)
 """GPUs on which 175B is searched for."""
 
 
-def searched_once(request: PlanRequest, *, runs: int, walk: bool) -> dict[str, Any]:
+def search_once(request: PlanRequest, *, runs: int, walk: bool) -> dict[str, Any]:
     """Return the times of a search [s], the peak memory of this process [bytes], and what was found."""
-    times = [timed(lambda: list(search_space(build_space(request), walk=walk or None))[-1]) for _ in range(runs)]
+    times = [time_call(lambda: list(search_space(build_space(request), walk=walk or None))[-1]) for _ in range(runs)]
     found = times[-1][0]
     best = found.best[0] if found.best else None
     return {
@@ -117,7 +119,7 @@ def searched_once(request: PlanRequest, *, runs: int, walk: bool) -> dict[str, A
     }
 
 
-def told(name: str, gpus: int, *, runs: int = RUNS, walk: bool = False) -> dict[str, Any]:
+def measure_search(name: str, gpus: int, *, runs: int = RUNS, walk: bool = False) -> dict[str, Any]:
     """Search a space in a process of its own; print and return what it tells."""
     command = [sys.executable, "-P", "-m", "benchmarks.planning.search", "--one", name, str(gpus), str(runs)]
     command += ["--walk"] if walk else []
@@ -137,12 +139,12 @@ def measure(asked: argparse.Namespace) -> Found:
     """Print and return the figures."""
     runs, found, spaces = 1 if asked.short or asked.walk else RUNS, Found(), []
     for name, space in SPACES.items():
-        spaces.append(told(name, space.short_gpus if asked.short else space.gpus, runs=runs, walk=asked.walk))
+        spaces.append(measure_search(name, space.short_gpus if asked.short else space.gpus, runs=runs, walk=asked.walk))
         found.figures[f"search_{name}_s"] = spaces[-1]["cpu_s"]
     found.figures["unsettled_count"] = sum(one["space"] - one["evaluated"] - one["bounded"] for one in spaces)
     found.figures["peak_bytes"] = max(one["peak_bytes"] for one in spaces)
     sizes = GROWTH[:2] if asked.short else GROWTH
-    found.curves["gpus"] = [(gpus, told("175b", gpus, runs=runs)["cpu_s"]) for gpus in sizes]
+    found.curves["gpus"] = [(gpus, measure_search("175b", gpus, runs=runs)["cpu_s"]) for gpus in sizes]
     return found
 
 
@@ -151,6 +153,6 @@ if __name__ == "__main__":
     parser.add_argument("--walk", action="store_true", help="evaluate every plan, bound none")
     parser.add_argument("--one", nargs=3, metavar=("SPACE", "GPUS", "RUNS"), help=argparse.SUPPRESS)
     if one := (asked := parser.parse_args()).one:
-        print(json.dumps(searched_once(SPACES[one[0]].request(int(one[1])), runs=int(one[2]), walk=asked.walk)))
+        print(json.dumps(search_once(SPACES[one[0]].request(int(one[1])), runs=int(one[2]), walk=asked.walk)))
     else:
         run(measure, parser)

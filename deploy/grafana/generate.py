@@ -14,7 +14,7 @@ from deploy.grafana.dashboards import ALL
 HERE = Path(__file__).resolve().parent
 
 
-def written(uid: str) -> str:
+def render_dashboard(uid: str) -> str:
     """Return one dashboard as JSON."""
     return json.dumps(ALL[uid](), cls=JSONEncoder, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -22,7 +22,7 @@ def written(uid: str) -> str:
 def main(arguments: Iterable[str]) -> int:
     """Write the files, or say which differ."""
     check = "--check" in tuple(arguments)
-    files = {HERE / f"{uid}.json": written(uid) for uid in ALL}
+    files = {HERE / f"{uid}.json": render_dashboard(uid) for uid in ALL}
     stale = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         if check:

@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from deploy.grafana.sketch_data import Series, Source, in_words, shown, table
+from deploy.grafana.sketch_data import Series, Source, format_value, in_words, table
 
 HERE = Path(__file__).resolve().parent
 COLUMN, ROW, GAP = 60, 34, 8
@@ -29,7 +29,7 @@ SCALES = {
 }
 
 
-def drawn(dashboard: dict[str, Any], source: Source, theme: dict[str, str] = DARK) -> str:
+def draw(dashboard: dict[str, Any], source: Source, theme: dict[str, str] = DARK) -> str:
     """Return a dashboard as SVG."""
     height = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in dashboard["panels"]) * ROW + 48
     width = 24 * COLUMN + 2 * GAP
@@ -140,7 +140,7 @@ def _stat(panel: dict[str, Any], source: Source, theme: dict[str, str], box: Box
             low = low if high > low else low - 1
             under = (x + index * part, y + height * 0.6, part - 4, height * 0.4)
             yield _polyline(_curve(series.points, source, under, low, high), fill, 0.5)
-        text = in_words(series.last, defaults) or shown(series.last, defaults["unit"], defaults.get("decimals"))
+        text = in_words(series.last, defaults) or format_value(series.last, defaults["unit"], defaults.get("decimals"))
         size = 30 if len(text) * 17 < part else 20
         yield _text(x + index * part + part / 2, y + height * 0.5, text, fill, size, anchor="middle", bold=True)
         if len(found) > 1:
@@ -155,7 +155,7 @@ def _lines(panel: dict[str, Any], source: Source, theme: dict[str, str], box: Bo
         yield _empty(panel, theme, box)
         return
     stacked = defaults["custom"].get("stacking", {}).get("mode") == "normal"
-    curves = _stacked(found) if stacked else [series.points for series in found]
+    curves = _stack(found) if stacked else [series.points for series in found]
     values = [value for points in curves for _at, value in points]
     low = defaults.get("min", min(values))
     high = max(defaults.get("max", max(values)), max(values))
@@ -166,7 +166,7 @@ def _lines(panel: dict[str, Any], source: Source, theme: dict[str, str], box: Bo
     for part in (0.0, 0.5, 1.0):
         at_y = plot[1] + plot[3] * (1 - part)
         yield _rect((plot[0], at_y, plot[2], 1), theme["line"])
-        label = shown(low + (high - low) * part, defaults["unit"])
+        label = format_value(low + (high - low) * part, defaults["unit"])
         yield _text(plot[0] - 5, at_y + 4, label, theme["faint"], 10, anchor="end")
     for step in defaults["thresholds"]["steps"][1:] if "thresholdsStyle" in defaults["custom"] else ():
         if low <= step["value"] <= high:
@@ -182,18 +182,18 @@ def _lines(panel: dict[str, Any], source: Source, theme: dict[str, str], box: Bo
         yield _rect((x, at_y - 7, 12, 4), PALETTE[index % len(PALETTE)])
         more = f"   (and {len(found) - 3} more)" if place == 2 and len(found) > 3 else ""
         yield _text(x + 18, at_y, _cut(series.name + more, width - 180, 11), theme["text"], 11)
-        highest = shown(max(value for _at, value in series.points), defaults["unit"])
+        highest = format_value(max(value for _at, value in series.points), defaults["unit"])
         yield _text(
             x + width,
             at_y,
-            f"last {shown(series.last, defaults['unit'])}  max {highest}",
+            f"last {format_value(series.last, defaults['unit'])}  max {highest}",
             theme["faint"],
             11,
             anchor="end",
         )
 
 
-def _stacked(found: list[Series]) -> list[list[tuple[float, float]]]:
+def _stack(found: list[Series]) -> list[list[tuple[float, float]]]:
     """Add curves up."""
     below: dict[float, float] = {}
     curves = []
@@ -228,11 +228,11 @@ def _legend(defaults: dict[str, Any], theme: dict[str, str], box: Box) -> Iterat
     """Draw a scale of colours."""
     x, y, _width, height = box
     low, high = defaults.get("min", 0.0), defaults.get("max", 1.0)
-    yield _text(x, y + height, shown(low, defaults["unit"]), theme["faint"], 10)
+    yield _text(x, y + height, format_value(low, defaults["unit"]), theme["faint"], 10)
     for part in range(20):
         fill = colour(low + (high - low) * part / 19, defaults)
         yield _rect((x + 50 + part * 8, y, 8, height), fill)
-    yield _text(x + 220, y + height, shown(high, defaults["unit"]), theme["faint"], 10)
+    yield _text(x + 220, y + height, format_value(high, defaults["unit"]), theme["faint"], 10)
 
 
 def _bars(panel: dict[str, Any], source: Source, theme: dict[str, str], box: Box) -> Iterator[str]:
@@ -250,7 +250,7 @@ def _bars(panel: dict[str, Any], source: Source, theme: dict[str, str], box: Box
         fill = colour(series.last, defaults)
         yield _text(x, top + tall / 2 + 4, _cut(series.name, 150, 11), theme["text"], 11)
         yield _rect((x + 155, top + 3, max(2.0, part * (width - 235)), tall - 6), fill)
-        text = shown(series.last, defaults["unit"], defaults.get("decimals"))
+        text = format_value(series.last, defaults["unit"], defaults.get("decimals"))
         yield _text(x + width, top + tall / 2 + 4, text, fill, 12, anchor="end")
 
 
@@ -289,7 +289,7 @@ def main(arguments: Sequence[str]) -> int:
     end = time.time() // 30 * 30
     source = Source(url, end - 1800, end, variables={f"${name}": value for name, value in chosen.items()})
     dashboard = json.loads((HERE / f"{uid}.json").read_text(encoding="utf-8"))
-    sys.stdout.write(drawn(dashboard, source, LIGHT if "light" in rest else DARK))
+    sys.stdout.write(draw(dashboard, source, LIGHT if "light" in rest else DARK))
     return 0
 
 

@@ -48,7 +48,7 @@ class Source:
     step_s: float = 30.0
     variables: dict[str, str] = field(default_factory=dict)
 
-    def filled(self, expr: str) -> str:
+    def fill_variables(self, expr: str) -> str:
         """Put values in the place of variables."""
         span_s = self.end_unix_s - self.start_unix_s
         known = {
@@ -64,7 +64,7 @@ class Source:
 
     def series(self, target: dict[str, Any]) -> list[Series]:
         """Ask one query of a panel."""
-        parameters: dict[str, str | float] = {"query": self.filled(target["expr"])}
+        parameters: dict[str, str | float] = {"query": self.fill_variables(target["expr"])}
         if target.get("instant"):
             path, parameters["time"] = "query", self.end_unix_s
         else:
@@ -89,7 +89,7 @@ def _series(found: dict[str, Any], legend: str) -> Series:
     return Series(labels, name, points)
 
 
-def shown(value: float | None, unit: str, decimals: int | None = None) -> str:
+def format_value(value: float | None, unit: str, decimals: int | None = None) -> str:
     """Write a number with its unit."""
     if value is None or value != value:
         return ""
@@ -136,7 +136,7 @@ def table(panel: dict[str, Any], source: Source) -> Table:
     if "groupingToMatrix" in steps:
         return _matrix(asked[0][1], steps["groupingToMatrix"], defaults)
     several = len(asked) > 1
-    rows = _merged([(f"Value #{ref}" if several else "Value", found) for ref, found in asked])
+    rows = _merge([(f"Value #{ref}" if several else "Value", found) for ref, found in asked])
     names: dict[str, str] = steps["organize"]["renameByName"]
     units = {
         override["matcher"]["options"]: prop["value"]
@@ -171,7 +171,7 @@ def _cell(
     """Return a cell as it is shown."""
     if not isinstance(value, float):
         return value or "", None
-    return in_words(value, defaults) or shown(
+    return in_words(value, defaults) or format_value(
         value, units.get(column, defaults["unit"]), defaults.get("decimals")
     ), value
 
@@ -185,7 +185,7 @@ def in_words(value: float, defaults: dict[str, Any]) -> str | None:
     return None
 
 
-def _merged(asked: list[tuple[str, list[Series]]]) -> list[dict[str, str | float]]:
+def _merge(asked: list[tuple[str, list[Series]]]) -> list[dict[str, str | float]]:
     """Do Grafana's merge: rows that agree in all labels that both have become one."""
     rows: list[dict[str, str | float]] = []
     for column, found in asked:

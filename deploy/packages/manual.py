@@ -53,9 +53,9 @@ def page(context: click.Context, command: click.Command, day: str) -> str:
                 *_commands_below(context, command),
                 *_options(context, command),
                 ".SH EXIT STATUS",
-                *(line for code, text in EXIT_STATUS for line in tagged(f"\\fB{code}\\fR", text)),
+                *(line for code, text in EXIT_STATUS for line in tag(f"\\fB{code}\\fR", text)),
                 ".SH FILES",
-                *(line for path, text in FILES for line in tagged(f"\\fI{roff(path)}\\fR", text)),
+                *(line for path, text in FILES for line in tag(f"\\fI{roff(path)}\\fR", text)),
                 *_see_also(context, command),
             )
         ).replace("\n\n", "\n")
@@ -70,7 +70,7 @@ def _commands_below(context: click.Context, command: click.Command) -> Iterator[
         for below, inner in commands(context, command):
             if below.parent is context:
                 words = below.command_path
-                yield from tagged(f"\\fB{roff(words.replace(' ', '-'))}\\fR(1)", first_words(inner))
+                yield from tag(f"\\fB{roff(words.replace(' ', '-'))}\\fR(1)", first_words(inner))
 
 
 def _options(context: click.Context, command: click.Command) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _options(context: click.Context, command: click.Command) -> Iterator[str]:
     for option in options:
         names = ", ".join(f"\\fB{roff(name)}\\fR" for name in (*option.opts, *option.secondary_opts))
         value = "" if option.is_flag or option.count else f" \\fI{roff(option.make_metavar(context))}\\fR"
-        yield from tagged(names + value, _option_text(option))
+        yield from tag(names + value, _option_text(option))
 
 
 def _option_text(option: click.Option) -> str:
@@ -121,15 +121,15 @@ def paragraphs(text: str) -> Iterator[str]:
         elif lines:
             if number:
                 yield ".PP"
-            yield wrapped(" ".join(lines))
+            yield wrap(" ".join(lines))
 
 
-def tagged(tag: str, text: str) -> Iterator[str]:
+def tag(tag: str, text: str) -> Iterator[str]:
     """Yield a paragraph with a tag that is roff already."""
-    yield from (".TP", tag, wrapped(text) or "\\&")
+    yield from (".TP", tag, wrap(text) or "\\&")
 
 
-def wrapped(text: str) -> str:
+def wrap(text: str) -> str:
     """Return running text as roff in lines that fit an editor."""
     return roff(textwrap.fill(" ".join(text.split()), 70, break_long_words=False, break_on_hyphens=False))
 

@@ -84,7 +84,7 @@ def spec_file(stage: Path, described: Description) -> str:
     lines += [f"Suggests: {name}" for name in needs.suggested]
     lines += ["", "%description", described.text, ""]
     lines += ["%install", 'mkdir -p "%{buildroot}"', 'cp -a "%{stage}/." "%{buildroot}/"', ""]
-    shared = escaped(steps(stage, described))
+    shared = escape(steps(stage, described))
     for name, body in SCRIPTS.items():
         lines += [f"%{name}", shared, body, "exit 0", ""]
     lines += ["%files", "%defattr(-,root,root,-)", *files(stage, described)]
@@ -103,6 +103,6 @@ def files(stage: Path, described: Description) -> list[str]:
     return lines
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return text of which rpm takes nothing for a macro."""
     return text.replace("%", "%%")

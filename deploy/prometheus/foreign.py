@@ -44,22 +44,22 @@ FILES = {
 }
 
 
-def written(name: str) -> str:
+def render(name: str) -> str:
     """Return one file of rules as text."""
     group, head, rules = FILES[name]
     source = f"Written by python -m deploy.prometheus.foreign from {rules.__module__.rpartition('.')[2]}.py."
-    return rule.written(group, (*head, source), rules())
+    return rule.render(group, (*head, source), rules())
 
 
 def main(arguments: Iterable[str]) -> int:
     """Write the files, or say which differ."""
     check = "--check" in tuple(arguments)
-    stale = [name for name in FILES if not (HERE / name).exists() or (HERE / name).read_text("utf-8") != written(name)]
+    stale = [name for name in FILES if not (HERE / name).exists() or (HERE / name).read_text("utf-8") != render(name)]
     for name in stale:
         if check:
             print(f"{name} is not what deploy/prometheus/foreign.py makes: run python -m deploy.prometheus.foreign")
         else:
-            (HERE / name).write_text(written(name), encoding="utf-8")
+            (HERE / name).write_text(render(name), encoding="utf-8")
     return 1 if check and stale else 0
 
 

@@ -14,7 +14,7 @@ _OF_GPU = "(cluster, node, gpu)"
 _OWN_GPU = f'unless on {_OF_GPU} opsk_gpu_up{{instance!=""}}'
 
 
-def _named(expr: str) -> str:
+def _rename_labels(expr: str) -> str:
     """Give a series of dcgm-exporter our labels ``gpu`` and ``node``; the host's label was renamed in May 2026."""
     for ours, theirs in (("gpu", "UUID"), ("node", "Hostname"), ("node", "hostname")):
         expr = f'label_replace({expr}, "{ours}", "$1", "{theirs}", "(.+)")'
@@ -32,7 +32,7 @@ def _dcgm(value: Value) -> Rule:
         parts.append(f"{value.new}{{{_WHOLE}}} < {float(value.below) * value.factor:g}")
     return Rule(
         record=value.ours,
-        expr=f"max by {_OF_GPU} ({_named('(' + ' or '.join(parts) + ')')}) {_OWN_GPU}",
+        expr=f"max by {_OF_GPU} ({_rename_labels('(' + ' or '.join(parts) + ')')}) {_OWN_GPU}",
         labels=value.labels,
     )
 
@@ -47,7 +47,7 @@ def xid_class_codes() -> dict[str, tuple[int, ...]]:
     return {name: tuple(codes) for name, codes in sorted(found.items())}
 
 
-def _classed(expr: str) -> str:
+def _add_class(expr: str) -> str:
     """Give an XID its class."""
     expr = f'label_replace({expr}, "class", "unknown", "xid", ".+")'
     for name, codes in xid_class_codes().items():
@@ -62,11 +62,11 @@ def dcgm_rules() -> list[Rule]:
     rules.append(
         Rule(
             record="opsk_job_gpu",
-            expr=f"(max by (cluster, node, gpu, job) ({_named(job)}) * 0 + 1) "
+            expr=f"(max by (cluster, node, gpu, job) ({_rename_labels(job)}) * 0 + 1) "
             f'unless on {_OF_GPU} opsk_gpu_up{{instance!=""}}',
         )
     )
-    facts = _named(f"{_ANY_LINE},{_WHOLE}}}")
+    facts = _rename_labels(f"{_ANY_LINE},{_WHOLE}}}")
     for ours, theirs in (("pci", "pci_bus_id"), ("model", "modelName"), ("minor", "device")):
         pattern = "nvidia([0-9]+)" if theirs == "device" else "(.+)"
         facts = f'label_replace({facts}, "{ours}", "$1", "{theirs}", "{pattern}")'
@@ -81,21 +81,21 @@ def dcgm_rules() -> list[Rule]:
             expr=f"(max by (cluster, node, gpu, index, minor, pci, model) ({index}) * 0 + 1) {_OWN_GPU}",
         )
     )
-    xids = _named('DCGM_EXP_XID_ERRORS_TOTAL{xid!=""}')
+    xids = _rename_labels('DCGM_EXP_XID_ERRORS_TOTAL{xid!=""}')
     rules.append(
         Rule(
             record="opsk_gpu_xid_errors_total",
-            expr=f"max by (cluster, node, gpu, xid, class) ({_classed(xids)}) {_OWN_GPU}",
+            expr=f"max by (cluster, node, gpu, xid, class) ({_add_class(xids)}) {_OWN_GPU}",
         )
     )
-    seen = _named('(DCGM_EXP_XID_ERRORS_COUNT{xid!=""} > 0)')
+    seen = _rename_labels('(DCGM_EXP_XID_ERRORS_COUNT{xid!=""} > 0)')
     rules.append(
         Rule(
             record="opsk_gpu_xid_last_seen_timestamp_seconds",
-            expr=f"timestamp(max by (cluster, node, gpu, xid, class) ({_classed(seen)})) {_OWN_GPU}",
+            expr=f"timestamp(max by (cluster, node, gpu, xid, class) ({_add_class(seen)})) {_OWN_GPU}",
         )
     )
-    mig = f'label_replace({_named(_MIG_LINE)}, "parent", "$1", "UUID", "(.+)")'
+    mig = f'label_replace({_rename_labels(_MIG_LINE)}, "parent", "$1", "UUID", "(.+)")'
     mig = f'label_join({mig}, "gpu", "/", "UUID", "GPU_I_ID")'
     rules.append(
         Rule(

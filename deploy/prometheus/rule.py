@@ -17,19 +17,19 @@ class Rule:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def written(group: str, head: Iterable[str], rules: Iterable[Rule]) -> str:
+def render(group: str, head: Iterable[str], rules: Iterable[Rule]) -> str:
     """Return a file of rules as text."""
     lines = [f"# {line}" for line in head]
     lines += ["groups:", f"  - name: {group}", "    rules:"]
     for rule in rules:
-        lines += [f"      - record: {rule.record}", "        expr: >-", *_folded(rule.expr, 10)]
+        lines += [f"      - record: {rule.record}", "        expr: >-", *_fold(rule.expr, 10)]
         if rule.labels:
             lines.append("        labels:")
             lines += [f"          {key}: {value}" for key, value in rule.labels.items()]
     return "\n".join(lines) + "\n"
 
 
-def _folded(text: str, indent: int) -> list[str]:
+def _fold(text: str, indent: int) -> list[str]:
     """Break an expression at spaces; YAML's ``>-`` joins the lines again."""
     lines: list[str] = []
     line = " " * indent

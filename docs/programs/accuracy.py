@@ -73,7 +73,7 @@ def page(
         f"\n\n{len(validation.rows)} of {len(runs)} rows predicted. Efficiencies fitted to {validation.fit}.\n",
         f"\n## Sources never seen\n\n{texts.parts['unseen']}\n",
         *unseen(aside),
-        *left_out(calibration),
+        *list_left_out(calibration),
         "\n## Targets\n\n",
         table(("what", "aim", "reached", "met"), targets(validation, calibration)),
         f"\n{texts.parts['speed']}\n\n## What these numbers are worth\n\n{texts.parts['worth']}\n",
@@ -87,7 +87,7 @@ def page(
         *chances(validation, texts),
         *worst(validation, texts),
         f"\n## What the model cannot see\n\n{texts.parts['blind']}\n",
-        *fitted(calibration, texts),
+        *list_fitted(calibration, texts),
         *winners(searches, texts),
     ]
     return "".join(sections)
@@ -238,7 +238,7 @@ def errors(rows: Mapping[str, ErrorSummary | None]) -> str:
     return table(head, lines)
 
 
-def left_out(calibration: Document | None) -> Iterator[str]:
+def list_left_out(calibration: Document | None) -> Iterator[str]:
     """Yield the errors of each source when the parameters were fitted without it, beside those of the fit."""
     found = _cross_validation(calibration)
     if not (calibration and found):
@@ -272,7 +272,13 @@ def nine(validation: Validation) -> Iterator[str]:
         yield table(
             ("run", "model", "GPUs", "plan", "quantity", "measured", "predicted", "error"),
             (
-                (*_what(row, score), score.quantity, f"{score.measured:.4g}", f"{score.predicted:.4g}", _signed(score))
+                (
+                    *_what(row, score),
+                    score.quantity,
+                    f"{score.measured:.4g}",
+                    f"{score.predicted:.4g}",
+                    _percent(score),
+                )
                 for row, score in rows
             ),
         )
@@ -321,7 +327,12 @@ def worst(validation: Validation, texts: Texts) -> Iterator[str]:
         yield table(
             head,
             (
-                (*_what(row, score), _number(score.measured, score), _number(score.predicted, score), _signed(score))
+                (
+                    *_what(row, score),
+                    _number(score.measured, score),
+                    _number(score.predicted, score),
+                    _percent(score),
+                )
                 for row, score in chosen
             ),
         )
@@ -357,11 +368,11 @@ def _number(value: float, score: Score) -> str:
     return f"{value:.4g} {score.quantity.removesuffix('_per_gpu').replace('_per_', '/').replace('step_s', 's')}"
 
 
-def _signed(score: Score) -> str:
+def _percent(score: Score) -> str:
     return f"{score.error:+.1%}"
 
 
-def fitted(calibration: Document | None, texts: Texts) -> Iterator[str]:
+def list_fitted(calibration: Document | None, texts: Texts) -> Iterator[str]:
     """Yield the parameters that the runs moved away from what was known before."""
     if not calibration:
         return

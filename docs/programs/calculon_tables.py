@@ -31,7 +31,7 @@ Megatron-LM of 2022, without overlap of tensor-parallel communication.
 """
 
 
-def axes_of(plan: Plan) -> str:
+def format_axes(plan: Plan) -> str:
     """Return a plan in a few words."""
     chunks = f"×{plan.vpp}" if plan.vpp > 1 else ""
     words = [f"TP{plan.tp} PP{plan.pp}{chunks} DP{plan.dp} mbs {plan.micro_batch}, {plan.recompute.value}"]
@@ -82,7 +82,7 @@ def _found_row(found: SearchResult) -> tuple[str, ...]:
             cells += [NOTHING] * 3
             continue
         one = candidates[0]
-        cells += [axes_of(one.plan), seconds(one.step_s), gib(one.device_bytes)]
+        cells += [format_axes(one.plan), seconds(one.step_s), gib(one.device_bytes)]
     return (*cells, f"{found.best[0].fit_probability:.0%}" if found.best else NOTHING)
 
 
@@ -105,7 +105,7 @@ def overview(best: Sequence[Judged]) -> str:
         (
             (
                 entry.winner.case,
-                axes_of(entry.winner.plan) + "".join(f", {ask}" for ask in entry.winner.asks),
+                format_axes(entry.winner.plan) + "".join(f", {ask}" for ask in entry.winner.asks),
                 entry.winner.overlap,
                 seconds(entry.winner.step_s),
                 *_both(entry),
@@ -181,7 +181,7 @@ def runners_up(judged: Sequence[Judged]) -> str:
             (
                 entry.winner.case,
                 str(entry.winner.rank),
-                axes_of(entry.winner.plan),
+                format_axes(entry.winner.plan),
                 seconds(entry.winner.step_s),
                 *_both(entry),
                 gib(entry.winner.total_bytes),

@@ -76,8 +76,8 @@ def read_winners(path: Path) -> list[Winner]:
     shapes = json.loads((path.parent / SHAPES).read_text(encoding="utf-8"))["app"]
     found: list[Winner] = []
     for search in json.loads(path.read_text(encoding="utf-8")):
-        model = shape_of(search["cli_args"], shapes)
-        best = best_of(search, model)
+        model = read_shape(search["cli_args"], shapes)
+        best = read_winner(search, model)
         seen = {_key(best)}
         found.append(best)
         for entry in search["top5"]:
@@ -92,7 +92,7 @@ def _key(winner: Winner) -> tuple[Plan, str]:
     return replace(winner.plan, overlap=True), winner.overlap
 
 
-def shape_of(arguments: str, shapes: Mapping[str, Mapping[str, int]]) -> ModelShape:
+def read_shape(arguments: str, shapes: Mapping[str, Mapping[str, int]]) -> ModelShape:
     """Return the model that the arguments of a search name: GPT with biases, tied embeddings, unfused attention."""
     name = next(word.removesuffix(".json") for word in arguments.split() if word.removesuffix(".json") in shapes)
     sizes = shapes[name]
@@ -113,7 +113,7 @@ def shape_of(arguments: str, shapes: Mapping[str, Mapping[str, int]]) -> ModelSh
     )
 
 
-def best_of(search: Mapping[str, Any], model: ModelShape) -> Winner:
+def read_winner(search: Mapping[str, Any], model: ModelShape) -> Winner:
     """Return the best plan of a search; its settings are those of Calculon's ``Execution``."""
     best = search["best"]
     asks = []
@@ -125,7 +125,7 @@ def best_of(search: Mapping[str, Any], model: ModelShape) -> Winner:
         case=case_name(search["run"]),
         rank=1,
         model=model,
-        plan=plan_of(best),
+        plan=read_plan(best),
         overlap=best["tensor_par_overlap"],
         step_s=best["batch_time_s"],
         total_bytes=best["mem_tier1_GiB"] * GIB,
@@ -150,7 +150,7 @@ def case_name(run: str) -> str:
     return f"{model} / {gpus}" + (f", {words}" if words else "")
 
 
-def plan_of(execution: Mapping[str, Any]) -> Plan:
+def read_plan(execution: Mapping[str, Any]) -> Plan:
     """Return one of Calculon's executions as a plan of Megatron-LM's of 2022, the software that Calculon describes."""
     pp = execution["pipeline_par"]
     return Plan(
@@ -201,15 +201,15 @@ def judge(winners: Sequence[Winner]) -> list[Judged]:
     """Return our prediction of every winner."""
     machine = cluster(CLUSTER)
 
-    def predicted(model: ModelShape, plan: Plan) -> Mapping[str, Any]:
+    def predict_plan(model: ModelShape, plan: Plan) -> Mapping[str, Any]:
         return prediction_document(predict(model, PlanTable.of([plan]), machine), 0)
 
     return [
         Judged(
             winner=winner,
-            ours=predicted(winner.model, winner.plan),
-            exposed=predicted(winner.model, replace(winner.plan, tp_overlap=False)),
-            without_vocab=predicted(replace(winner.model, vocab=1), winner.plan),
+            ours=predict_plan(winner.model, winner.plan),
+            exposed=predict_plan(winner.model, replace(winner.plan, tp_overlap=False)),
+            without_vocab=predict_plan(replace(winner.model, vocab=1), winner.plan),
             broken=find_cluster_violations(winner.model, winner.plan, machine),
         )
         for winner in winners

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "exporters")]
 
-from deploy.grafana.sketch import drawn  # noqa: E402
+from deploy.grafana.sketch import draw  # noqa: E402
 from deploy.grafana.sketch_data import Source  # noqa: E402
 from tests.fakes.lab_node import TRAINING  # noqa: E402
 from tests.fakes.prometheus_server import lab_prometheus  # noqa: E402
@@ -27,7 +27,7 @@ def main() -> None:
         for uid in PICTURES:
             dashboard = json.loads((ROOT / "deploy" / "grafana" / f"{uid}.json").read_text(encoding="utf-8"))
             name = f"grafana-{uid.removeprefix('opsk-')}.svg"
-            (ROOT / "docs" / "images" / name).write_text(drawn(dashboard, source), encoding="utf-8")
+            (ROOT / "docs" / "images" / name).write_text(draw(dashboard, source), encoding="utf-8")
             print(f"wrote docs/images/{name}")
 
 

@@ -89,7 +89,7 @@ class Named:
 
 
 @contextmanager
-def noted(found: dict[str, Named]) -> Iterator[None]:
+def note_names(found: dict[str, Named]) -> Iterator[None]:
     """Note what is named while this lasts, whether it has a value or not."""
 
     def noting(kind: str, write: Callable[..., None]) -> Callable[..., None]:
@@ -115,7 +115,7 @@ def metrics() -> dict[str, list[Named]]:
     with tempfile.TemporaryDirectory() as folder, procfs_given_back():
         for collector in every_collector(every_node(Path(folder))):
             named: dict[str, Named] = {}
-            with noted(named):
+            with note_names(named):
                 for _ in range(2):  # what needs two looks is there at the second
                     tuple(collector.collect())
             found[collector.name] = sorted(named.values(), key=lambda each: each.name)
@@ -126,7 +126,7 @@ def metrics() -> dict[str, list[Named]]:
 def about_itself() -> Iterator[Named]:
     """Yield what the exporter says of itself and of its collectors."""
     named: dict[str, Named] = {}
-    with noted(named):
+    with note_names(named):
         access: Any = mock.Mock(problem="", refused={"password": 0})
         shown = tuple(build_registry(Scraper([Nothing()], missing={"none": "not installed"}), access=access).collect())
     yield from named.values()

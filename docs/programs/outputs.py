@@ -29,7 +29,7 @@ def main(names: list[str]) -> None:
         found = list(blocks(path))
         if not found:
             continue
-        outputs = tutorial(found, Path(FOLDER)) if str(path.relative_to(ROOT)) == TUTORIAL else printed(found)
+        outputs = tutorial(found, Path(FOLDER)) if str(path.relative_to(ROOT)) == TUTORIAL else run_commands(found)
         path.write_text(rewritten(path.read_text(encoding="utf-8"), outputs), encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
 
@@ -49,7 +49,7 @@ def tutorial(found: list[Block], folder: Path) -> list[str]:
     return outputs
 
 
-def printed(found: list[Block]) -> list[str]:
+def run_commands(found: list[Block]) -> list[str]:
     """Return what the commands of a page print that can be run, in the page's order."""
     outputs: dict[tuple[int, str], str] = {}
     lab = [block for block in found if block.needs_lab]

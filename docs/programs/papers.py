@@ -91,7 +91,7 @@ def claim_row(claim: Mapping[str, Any]) -> tuple[str, ...]:
             _AGREEMENT[agrees(claim, value)], claim["why"])  # fmt: skip
 
 
-def compared_rows(paper: str) -> Iterator[tuple[str, ...]]:
+def compare_rows(paper: str) -> Iterator[tuple[str, ...]]:
     """Yield the rows of ``opsk design --paper``."""
     for entry in run(f"design --paper {paper}")["compared"]:
         if entry["stated"] is None:
@@ -109,7 +109,7 @@ def sections(text: Mapping[str, Any]) -> Iterator[str]:
         rows = [claim_row(claim) for claim in text["claims"] if claim["command"] == command]
         yield f"\n`opsk {command}`\n\n{table(_COLUMNS, rows)}"
     if "paper" in text:
-        yield f"\n`opsk design --paper {text['paper']}`\n\n{table(_COLUMNS, compared_rows(text['paper']))}"
+        yield f"\n`opsk design --paper {text['paper']}`\n\n{table(_COLUMNS, compare_rows(text['paper']))}"
     yield "\nBehind no command:\n\n" + "".join(f"- {line}\n" for line in text["left_out"])
 
 

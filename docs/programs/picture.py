@@ -36,7 +36,7 @@ def main() -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(Text(f"$ sbatch {SCRIPT}", style="bold"))
     for line in done.stdout.splitlines():
-        console.print(styled(line), soft_wrap=False)
+        console.print(style_line(line), soft_wrap=False)
     PICTURE.parent.mkdir(exist_ok=True)
     drawn = console.export_svg(title="sbatch on the lab", theme=MONOKAI)
     # The drawing must fetch nothing: every viewer has a monospace font.
@@ -44,7 +44,7 @@ def main() -> None:
     print(f"wrote {PICTURE.relative_to(ROOT)}")
 
 
-def styled(line: str) -> Text:
+def style_line(line: str) -> Text:
     """Return a line with its mark coloured and its prefix dimmed."""
     text = Text(line, style=next((style for mark, style in STYLES if mark in line), ""))
     text.highlight_regex(r"^sbatch: (opsk)?", "dim")

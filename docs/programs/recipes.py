@@ -244,7 +244,7 @@ class Task:
 
 def list_tasks(runs: Sequence[Run]) -> list[Task]:
     """Return the tasks of which at least two plans were measured, all their choices being stated."""
-    stated = [run for run in runs if not (run.assumed_of(SIZES | CHOICES) or run.is_toy or run.measured.is_oom)]
+    stated = [run for run in runs if not (run.count_assumed(SIZES | CHOICES) or run.is_toy or run.measured.is_oom)]
     groups: dict[str, dict[Plan, Measured]] = {}
     for run, time in zip(stated, measured_step_s(stated), strict=True):
         if isfinite(time):

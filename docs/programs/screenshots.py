@@ -40,7 +40,7 @@ SETTLE_S = 8.0
 """A live feed has asked every source by then."""
 
 
-async def made_up(folder: Path, size: tuple[int, int]) -> None:
+async def take_screenshots(folder: Path, size: tuple[int, int]) -> None:
     """Write a picture of each screen of a made-up cluster."""
     cluster = BigCluster(nodes=400, jobs=120, hostile=False)
     for name in PICTURES:
@@ -84,6 +84,6 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     width, height = (int(part) for part in arguments.size.split("x"))
     if arguments.live or arguments.made_up:
-        asyncio.run((live if arguments.live else made_up)(arguments.folder, (width, height)))
+        asyncio.run((live if arguments.live else take_screenshots)(arguments.folder, (width, height)))
     else:
         of_a_lab(arguments.folder, (width, height))

@@ -49,8 +49,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the pages that lie elsewhere, and those that show what pages link to."""
     for source, page in ELSEWHERE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
-    for path in sorted({path for file in files.documentation_pages() for path in _shown(file)}):
-        added = File.generated(config, _page_of(path), content=_listing(path), inclusion=InclusionLevel.NOT_IN_NAV)
+    for path in sorted({path for file in files.documentation_pages() for path in _list_linked_files(file)}):
+        added = File.generated(config, _find_page(path), content=_listing(path), inclusion=InclusionLevel.NOT_IN_NAV)
         files.append(added)
     return files
 
@@ -60,16 +60,16 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     at = page.file.src_uri
     if at in ALONE or at.startswith(FILES):
         page.meta["hide"] = ["navigation", *([] if at in WITH_CONTENTS else ["toc"])]
-    source = _source_of(at)
+    source = _find_source(at)
 
-    def led(link: re.Match[str]) -> str:
+    def redirect_link(link: re.Match[str]) -> str:
         path, mark, anchor = link["target"].partition("#")
         if not _is_relative(link["target"]) or not path:
             return link[0]
-        target = posixpath.relpath(_on_site(_resolved(source, path)), posixpath.dirname(at) or ".")
+        target = posixpath.relpath(_on_site(_resolve_path(source, path)), posixpath.dirname(at) or ".")
         return f"{link['before']}{target}{mark}{anchor}{link['after']}"
 
-    return "".join(line if is_code else _LINK.sub(led, _cells(line)) for line, is_code in lines(markdown))
+    return "".join(line if is_code else _LINK.sub(redirect_link, _cells(line)) for line, is_code in lines(markdown))
 
 
 def _cells(line: str) -> str:
@@ -97,12 +97,12 @@ def links(markdown: str) -> Iterator[str]:
             yield from (link["target"] for link in _LINK.finditer(line))
 
 
-def _shown(file: File) -> Iterator[str]:
+def _list_linked_files(file: File) -> Iterator[str]:
     """Yield the files of the repository, outside of docs, that a page links to and that are no pages."""
     for target in links(file.content_string):
         path = target.partition("#")[0]
         if path and _is_relative(target):
-            resolved = _resolved(_source_of(file.src_uri), path)
+            resolved = _resolve_path(_find_source(file.src_uri), path)
             if not resolved.startswith("docs/") and resolved not in {*ELSEWHERE, "README.md"}:
                 yield resolved
 
@@ -111,12 +111,12 @@ def _is_relative(target: str) -> bool:
     return not re.match(r"[a-z][a-z0-9+.-]*:|/", target)
 
 
-def _source_of(page: str) -> str:
+def _find_source(page: str) -> str:
     """Return where a page lies in the repository."""
     return next((source for source, shown in ELSEWHERE.items() if shown == page), f"docs/{page}")
 
 
-def _resolved(source: str, path: str) -> str:
+def _resolve_path(source: str, path: str) -> str:
     """Return the path in the repository that a link means.
 
     Raises
@@ -139,10 +139,10 @@ def _on_site(path: str) -> str:
     if path.startswith("docs/"):
         inside = path.removeprefix("docs/")
         return f"{inside}/index.md" if (ROOT / path).is_dir() else inside
-    return _page_of(path)
+    return _find_page(path)
 
 
-def _page_of(path: str) -> str:
+def _find_page(path: str) -> str:
     return f"{FILES}{path}.md"
 
 

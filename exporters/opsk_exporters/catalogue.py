@@ -98,7 +98,7 @@ class Sources:
         from opsk_exporters.gpu.source import NvmlOrProgram
 
         watched = WatchedGpus(self._given_nvidia or NvmlOrProgram(self.driver.gpus), self.power_watch)
-        return SharedGpus(watched, patience_s=_SHARE_OF_DEADLINE * self.settings.deadline_of("gpu"))
+        return SharedGpus(watched, patience_s=_SHARE_OF_DEADLINE * self.settings.get_deadline_s("gpu"))
 
     @cached_property
     def amd(self) -> Any:
@@ -115,7 +115,7 @@ class Sources:
     @cached_property
     def _shared_amd(self) -> SharedGpus:
         """AMD's GPUs, read once for all concurrent callers."""
-        return SharedGpus(self.amd, patience_s=_SHARE_OF_DEADLINE * self.settings.deadline_of("amdgpu"))
+        return SharedGpus(self.amd, patience_s=_SHARE_OF_DEADLINE * self.settings.get_deadline_s("amdgpu"))
 
     @cached_property
     def processors(self) -> RaplReader:
@@ -134,7 +134,7 @@ class Sources:
 
     def processors_j(self) -> float | None:
         """Return the energy of all processors so far [J]; ``None`` where it cannot be read in time."""
-        return self._processors_j.refresh(_SHARE_FOR_ENERGY * self.settings.deadline_of("jobs")).fresh_value
+        return self._processors_j.refresh(_SHARE_FOR_ENERGY * self.settings.get_deadline_s("jobs")).fresh_value
 
     @cached_property
     def driver(self) -> NvidiaDriver:
@@ -203,7 +203,7 @@ def _power(sources: Sources) -> Collector:
         settings.sysfs,
         sources.power_watch.power,
         rapl=sources.processors,
-        deadline_s=settings.deadline_of("power"),
+        deadline_s=settings.get_deadline_s("power"),
         every_s=settings.ipmi_interval_s,
     )
 
@@ -218,7 +218,7 @@ def _reports(sources: Sources) -> Collector:
         settings.slurm_on,
         procfs=settings.procfs,
         cgroups=settings.cgroup_root,
-        deadline_s=settings.deadline_of("reports"),
+        deadline_s=settings.get_deadline_s("reports"),
     )
 
 
@@ -233,7 +233,7 @@ def _slurm(sources: Sources) -> Collector:
         users=settings.slurm_users,
         procfs=settings.procfs,
         cgroups=settings.cgroup_root,
-        deadline_s=settings.deadline_of("slurm"),
+        deadline_s=settings.get_deadline_s("slurm"),
     )
 
 

@@ -56,7 +56,7 @@ def run_reporting_errors(command: Callable[[], object]) -> int:
         return int(ExitStatus.UNAVAILABLE)
     except Exception as error:  # noqa: BLE001 - the last resort: a person gets a line, not a traceback
         _show_traceback(error)
-        message = f"internal error: {type(error).__name__}: {error}{_place_of(error)}"
+        message = f"internal error: {type(error).__name__}: {error}{_format_place(error)}"
         _report(message, f"report it as a bug, with what {TRACEBACK}=1 shows")
         return int(ExitStatus.UNAVAILABLE)
     return status if isinstance(status, int) else int(ExitStatus.ANSWER)
@@ -79,10 +79,10 @@ def _describe_os_error(error: OSError) -> tuple[str, str]:
     message = f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return message, "free some space, or set TMPDIR to a folder that has some"
-    return f"{message}{_place_of(error)}", f"{TRACEBACK}=1 shows what was being done"
+    return f"{message}{_format_place(error)}", f"{TRACEBACK}=1 shows what was being done"
 
 
-def _place_of(error: Exception) -> str:
+def _format_place(error: Exception) -> str:
     """Return the innermost line of opsk's code in the traceback, as `` (at opsk.cli.main:12)``."""
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):

@@ -181,7 +181,7 @@ class _Job:
                 global_batch=critic.micro_batch * plan.dp * min(plan.micro_batches, 2),
             )
             model = replace(critic.model, tied_embeddings=True)
-            trained = _trained(
+            trained = _compute_trained(
                 predict_one(model, batched, cluster, efficiency),
                 critic.rests,
                 short=short,
@@ -193,7 +193,7 @@ class _Job:
             capacity=float(cluster.node.gpu.capacity_bytes),
             prediction=prediction,
             short=short,
-            actor=_trained(prediction, roles.rests, short=short, has_gradient_buffer=is_megatron),
+            actor=_compute_trained(prediction, roles.rests, short=short, has_gradient_buffer=is_megatron),
             critic=trained,
         )
 
@@ -207,9 +207,9 @@ class _Job:
         if self.critic is not None and self._is_critic_apart():
             yield self._moment(Phase.CRITIC, {Role.CRITIC: self.critic.peak}, place=Place.OTHER_GPUS)
         elif self.critic is not None:
-            resting = {Role.ACTOR: self.actor.resting, **self._held(), **self._engine_at_rest()}
+            resting = {Role.ACTOR: self.actor.resting, **self._compute_held(), **self._engine_at_rest()}
             yield self._moment(Phase.CRITIC, {**resting, Role.CRITIC: self.critic.peak})
-        others = {**self._held(), **self._critic_at_rest(), **self._engine_at_rest()}
+        others = {**self._compute_held(), **self._critic_at_rest(), **self._engine_at_rest()}
         yield self._moment(Phase.UPDATE, {Role.ACTOR: self.actor.peak, **others}, parts=self.actor.parts)
 
     def _computes_log_probs(self) -> bool:
@@ -221,7 +221,7 @@ class _Job:
         engine, model = self.roles.engine, self.roles.model
         if engine is None:
             return
-        resting = {Role.ACTOR: self.actor.resting, **self._held(), **self._critic_at_rest()}
+        resting = {Role.ACTOR: self.actor.resting, **self._compute_held(), **self._critic_at_rest()}
         if engine.name == OWN_GENERATION:
             yield self._moment(Phase.GENERATE, {**resting, Role.ROLLOUT: self._own_generation()})
             return
@@ -268,7 +268,7 @@ class _Job:
         )
         # in this phase the actor's weights are loaded for it, its optimizer is not
         actor = add((self.actor.resting, self._loaded_weights(), forward))
-        parts = {Role.ACTOR: actor, **self._held(), **self._critic_at_rest(), **self._engine_at_rest()}
+        parts = {Role.ACTOR: actor, **self._compute_held(), **self._critic_at_rest(), **self._engine_at_rest()}
         return self._moment(Phase.LOG_PROBS, parts)
 
     def _loaded_weights(self) -> Interval:
@@ -277,15 +277,15 @@ class _Job:
             return NOTHING
         return spread(self.actor.parts["weights"], STATES_LOW, STATES_HIGH)
 
-    def _held(self) -> dict[Role, Interval]:
+    def _compute_held(self) -> dict[Role, Interval]:
         """Return what frozen models keep on the GPU."""
         parts: dict[Role, Interval] = {}
         for entry in self.roles.held:
             if entry.role is not Role.CRITIC and entry.place is not Place.OTHER_GPUS:
-                parts[entry.role] = self._frozen(entry)
+                parts[entry.role] = self._compute_frozen(entry)
         return parts
 
-    def _frozen(self, entry: HeldModel) -> Interval:
+    def _compute_frozen(self, entry: HeldModel) -> Interval:
         """Return what a frozen model keeps on the GPU: its weights, sharded where the actor's are.
 
         Weights in fp32 may be in 16 bits: transformers 5 loads a model in its own format unless told otherwise. What
@@ -362,7 +362,7 @@ def _with_loss(plan: Plan, roles: RoleSet) -> Plan:
     return replace(plan, loss=roles.loss) if roles.loss is not None and plan.loss is Loss.PLAIN else plan
 
 
-def _trained(
+def _compute_trained(
     prediction: PredictionTable,
     rests: frozenset[str],
     *,

@@ -194,7 +194,7 @@ class PlanTable:
         return cls(**dict(zip(_UNCODED, plain, strict=True)), **coded, **listed)
 
     @classmethod
-    def varied(cls, plan: Plan, rows: int, **columns: IntColumn | BoolColumn) -> PlanTable:
+    def repeat_with(cls, plan: Plan, rows: int, **columns: IntColumn | BoolColumn) -> PlanTable:
         """Return ``rows`` copies of ``plan`` except for the given columns, which hold codes for enums.
 
         Columns that are the same for all plans have one entry, which numpy broadcasts: work on them is done once.
@@ -380,16 +380,16 @@ class PredictionTable:
 
 def take_first_row(table: PredictionTable) -> PredictionTable:
     """Return the first row of a table in the form of `predict_one`: plain numbers, and columns of candidate stages."""
-    result: PredictionTable = _first_of(table)
+    result: PredictionTable = _take_first_row(table)
     return result
 
 
-def _first_of(part: Any) -> Any:
+def _take_first_row(part: Any) -> Any:
     """Return the first row of one part of a table."""
     if isinstance(part, np.ndarray):
         return part[:, 0] if part.ndim > 1 else part.item(0)
     if isinstance(part, Mapping):
-        return {name: _first_of(entry) for name, entry in part.items()}
+        return {name: _take_first_row(entry) for name, entry in part.items()}
     if is_dataclass(part) and not isinstance(part, type):
-        return replace(part, **{item.name: _first_of(getattr(part, item.name)) for item in fields(part)})
+        return replace(part, **{item.name: _take_first_row(getattr(part, item.name)) for item in fields(part)})
     return part

@@ -10,7 +10,7 @@ from itertools import combinations
 
 from opsk.fabric.cabling import Cabling
 from opsk.fabric.hosts.hosts import Host
-from opsk.fabric.hosts.ports import family_of
+from opsk.fabric.hosts.ports import mask_numbers
 from opsk.fabric.units import Unit
 
 _BETTER = 2
@@ -88,7 +88,7 @@ def _slots(host: Host) -> Slots:
 
 def _style(device: str) -> str:
     """Return what names of one style share; those of ``hosts.device_slot`` that compare with each other are one."""
-    family = family_of(device)
+    family = mask_numbers(device)
     return "#" if family in ("HCA-#", "HCA#", "mlx#_#") else family
 
 

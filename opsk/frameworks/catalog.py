@@ -94,7 +94,7 @@ class Framework:
         """Return the options to paste for a plan that it can run."""
         return self.build_settings(model, plan)
 
-    def missing_of(self, model: ModelShape) -> tuple[str, ...]:
+    def list_missing_features(self, model: ModelShape) -> tuple[str, ...]:
         """Return the features of a model that its options cannot express, whatever the plan."""
         return self.settings(model, Plan(global_batch=1)).missing
 
@@ -179,7 +179,7 @@ def frameworks_for(model: ModelShape) -> tuple[Framework, ...]:
 
     A feature without an option (a norm more a layer) is for the user to add to the framework's own model.
     """
-    missing = {name: len(framework.missing_of(model)) for name, framework in FRAMEWORKS.items()}
+    missing = {name: len(framework.list_missing_features(model)) for name, framework in FRAMEWORKS.items()}
     fewest = min(missing.values())
     return tuple(framework for name, framework in FRAMEWORKS.items() if missing[name] == fewest)
 

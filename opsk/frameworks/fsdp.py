@@ -179,14 +179,14 @@ def _shard_groups(model: ModelShape, plan: Plan) -> Iterator[str]:
         yield f"shard_gpus {plan.shard_gpus} leaves dp_shard 1, which accelerate does not combine with dp_replicate"
 
 
-def _offloaded(model: ModelShape, plan: Plan) -> Iterator[str]:
+def _list_offload_options(model: ModelShape, plan: Plan) -> Iterator[str]:
     if plan.offload is not Offload.NONE and plan.sharding is not Sharding.ZERO3:
         yield f"offload {plan.offload} needs sharding zero3, not {plan.sharding}"
 
 
 CHECKS = (
     Check(source="accelerate/utils/dataclasses.py: ParallelismConfig", find=_shard_groups),
-    Check(source="torch/distributed/fsdp: CPUOffloadPolicy of fully_shard", find=_offloaded),
+    Check(source="torch/distributed/fsdp: CPUOffloadPolicy of fully_shard", find=_list_offload_options),
 )
 """What accelerate refuses beyond `LIMITS`."""
 

@@ -36,7 +36,7 @@ class Option:
     @property
     def quoted(self) -> str:
         """The option quoted for a shell."""
-        return " ".join(quoted(word) for word in self.words)
+        return " ".join(quote(word) for word in self.words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Settings:
         """Text to paste: variables, options as one command, one per line, then the files."""
         named = tuple(flag(file.option, file.name) for file in self.files if file.option)
         parts = [
-            "\n".join(f"export {setting.name}={quoted(setting.value)}" for setting in self.env),
+            "\n".join(f"export {setting.name}={quote(setting.value)}" for setting in self.env),
             " \\\n".join(f"    {option.quoted}" for option in (*self.options, *named)),
             *(f"# {file.name}\n{file.text.rstrip()}" for file in self.files),
         ]
@@ -110,7 +110,7 @@ def flag(name: str, value: object = None, why: str = "") -> Option:
     return Option(name=name, value=None if value is None else str(value), why=why)
 
 
-def quoted(word: str) -> str:
+def quote(word: str) -> str:
     """Return a word quoted for a shell, control characters and line ends included.
 
     Inside of ``$'...'`` characters other than printable ASCII are written as bytes, so that no name of a model can

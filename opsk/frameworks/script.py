@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from opsk.errors import InputError
-from opsk.frameworks.options import File, Group, Setting, Settings, one_line, quoted
+from opsk.frameworks.options import File, Group, Setting, Settings, one_line, quote
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.plan import Plan
 
@@ -230,7 +230,7 @@ def _environment(env: Iterable[Setting]) -> list[str]:
     """Return the lines that export variables, each with its reason."""
     lines = []
     for setting in env:
-        lines += [f"# {one_line(setting.why)}", f"export {setting.name}={quoted(setting.value)}"]
+        lines += [f"# {one_line(setting.why)}", f"export {setting.name}={quote(setting.value)}"]
     return lines
 
 
@@ -240,7 +240,7 @@ def _file(file: File) -> list[str]:
     mark = "OPSK_END"
     while mark in text:
         mark += "_"
-    return [f"cat > \"$RUN_DIR\"/{quoted(file.name)} <<'{mark}'", text, mark]
+    return [f"cat > \"$RUN_DIR\"/{quote(file.name)} <<'{mark}'", text, mark]
 
 
 def _array(group: Group) -> list[str]:
@@ -280,7 +280,7 @@ def _launch(settings: Settings, program: Program, job: Job) -> list[str]:
                 f"{launcher.nodes} {job.nodes} {sizes}",
                 f'{launcher.address} "$MASTER_ADDR" {launcher.port} "$MASTER_PORT"',
                 *program.command,
-                *(f'{file.option} "$RUN_DIR"/{quoted(file.name)}' for file in settings.files if file.option),
+                *(f'{file.option} "$RUN_DIR"/{quote(file.name)}' for file in settings.files if file.option),
             ]
         ),
     ]

@@ -215,11 +215,11 @@ def _substitute(text: str, variables: Mapping[str, str]) -> str:
     if "$" not in text:
         return text
 
-    def value_of(match: re.Match[str]) -> str:
+    def get_value(match: re.Match[str]) -> str:
         name = match[1] or match[3] or match[4]
         return variables.get(name, match[2] if match[2] is not None else match[0])
 
-    return _VARIABLE.sub(value_of, text)
+    return _VARIABLE.sub(get_value, text)
 
 
 def _assign(words: Sequence[str], variables: dict[str, str]) -> None:

@@ -163,12 +163,12 @@ class Launcher:
         LabError
             When daemon ``name`` ends, or is not ready after ``READY_WITHIN_S``; with its last lines.
         """
-        self._wait(lambda: ready() or self._ended(name), name, f"{name} did not answer", every_s=every_s)
-        if self._ended(name):
+        self._wait(lambda: ready() or self._has_ended(name), name, f"{name} did not answer", every_s=every_s)
+        if self._has_ended(name):
             child = self._children[name]
             raise LabError(
                 f"{name} ended with status {child.returncode} during its start: {self._last_lines(name)}",
-                hint=f"see {self._log_of(name)}",
+                hint=f"see {self._get_log_path(name)}",
             )
 
     def _wait(self, done: Callable[[], bool], name: str, complaint: str, *, every_s: float = _POLL_S) -> None:
@@ -179,20 +179,20 @@ class Launcher:
             if time.monotonic() > deadline:
                 raise LabError(
                     f"{complaint} within {READY_WITHIN_S:.0f} s: {self._last_lines(name)}",
-                    hint=f"see {self._log_of(name)}",
+                    hint=f"see {self._get_log_path(name)}",
                 )
             time.sleep(every_s)
 
-    def _ended(self, name: str) -> bool:
+    def _has_ended(self, name: str) -> bool:
         child = self._children.get(name)
         return child is not None and child.poll() is not None
 
-    def _log_of(self, name: str) -> Path:
+    def _get_log_path(self, name: str) -> Path:
         known = {daemon.name: daemon.log for daemon in self._record.daemons}
         return known.get(name, self._record.folder.path / "log" / f"{name}.out")
 
     def _last_lines(self, name: str) -> str:
-        return read_tail(self._log_of(name)) or read_tail(self._record.folder.path / "log" / f"{name}.out")
+        return read_tail(self._get_log_path(name)) or read_tail(self._record.folder.path / "log" / f"{name}.out")
 
 
 def read_tail(log: Path) -> str:

@@ -21,7 +21,7 @@ class Gauge:
         """The further label as an exporter's page and Prometheus have it; empty without one."""
         return f'{self.label}="{self.value}"' if self.label else ""
 
-    def labels_of(self, gpu: str) -> Mapping[str, str]:
+    def get_labels(self, gpu: str) -> Mapping[str, str]:
         """Return all labels of the series of one GPU."""
         return {"gpu": gpu, self.label: self.value} if self.label else {"gpu": gpu}
 

@@ -135,7 +135,7 @@ class BestPlans:
             space=result.space,
         )
 
-    def unsharded(
+    def search_unsharded(
         self, model_request: ModelRequest, cluster: ClusterSpec, *, gpus: int, global_batch: int
     ) -> tuple[Plan, ...]:
         """Return the best plans without a sharded optimizer; none where they do not fit."""

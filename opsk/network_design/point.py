@@ -318,7 +318,7 @@ def _yield_swept_rows(
         for wiring, ratio, ratio_sweep in [*plain, *swept]:
             point = replace(sized, wiring=wiring, oversubscription=ratio)
             for technique in (None, *techniques):
-                yield SweptRow(point=point, technique=technique, sweep=_shown(values, point) | ratio_sweep)
+                yield SweptRow(point=point, technique=technique, sweep=_format_swept(values, point) | ratio_sweep)
 
 
 def _sizes(values: Mapping[str, float]) -> dict[str, Any]:
@@ -330,7 +330,7 @@ def _sizes(values: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def _shown(values: Mapping[str, float], point: Point) -> dict[str, float]:
+def _format_swept(values: Mapping[str, float], point: Point) -> dict[str, float]:
     """Return the resolved swept values: ``all`` is a number of GPUs."""
     return {key: float(point.hb_domain) if key == "hb-domain" else value for key, value in values.items()}
 

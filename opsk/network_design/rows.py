@@ -150,7 +150,7 @@ def _compute_step_s(
     if technique in (Technique.TOPOOPT, Technique.TORUS):
         tried += _list_plans_inside(setting, model_request, point, cluster)
     else:
-        tried += setting.plans.unsharded(model_request, cluster, **sizes)
+        tried += setting.plans.search_unsharded(model_request, cluster, **sizes)
     times = reprice_steps(
         model_request.model, tried, cluster, technique, extras=setting.extras, efficiency=setting.efficiency
     )

@@ -43,7 +43,7 @@ class GroupPlace:
     is_rail_aligned: bool
 
 
-def groups_of(plan: Plan, cluster: ClusterSpec) -> tuple[GroupPlace, ...]:
+def place_groups(plan: Plan, cluster: ClusterSpec) -> tuple[GroupPlace, ...]:
     """Return the place of every axis that has more than one rank, innermost first.
 
     tp is innermost, then cp, then dp, pp outermost; experts spread over consecutive ranks of a stage.

@@ -100,16 +100,16 @@ def _check_records(engine: Engine) -> tuple[int, list[Finding]]:
     """Read every record as another store would; return how many are sound, and what is wrong with the others."""
     sound, wrong = 0, []
 
-    def damaged(what: str) -> None:
+    def report_damage(what: str) -> None:
         wrong.append(Finding(part="records", what=what, hint="opsk store export leaves it out"))
 
     try:
-        for line in export(engine, damaged=damaged):
+        for line in export(engine, damaged=report_damage):
             try:
                 decode(line)
                 sound += 1
             except InputError as error:
-                damaged(f"{line[:80]}: {error.message}")
+                report_damage(f"{line[:80]}: {error.message}")
     except StoreError as error:
         wrong.append(Finding(part="records", what=error.message, hint=error.hint))
     if len(wrong) > _MAX_PER_KIND:

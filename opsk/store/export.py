@@ -27,7 +27,7 @@ from opsk.store.writing import Record, Writer, WriteResult, decode, encode
 _AT_ONCE = 500
 
 
-def _snapshot_of(row: tables.TopologySnapshot) -> SnapshotSeen:
+def _read_snapshot(row: tables.TopologySnapshot) -> SnapshotSeen:
     content = decompress(row.content, f"snapshot {row.id}").decode("ascii", errors="replace")
     return SnapshotSeen(
         cluster=row.cluster, at=row.last_seen_at, since=row.taken_at, source=row.source, content=content
@@ -36,7 +36,7 @@ def _snapshot_of(row: tables.TopologySnapshot) -> SnapshotSeen:
 
 _TABLES: dict[str, tuple[tuple[type[SQLModel], Callable[[Any], Record]], ...]] = {
     "clusters": ((tables.ClusterRow, lambda row: build_record(ClusterSeen, row)),),
-    "snapshots": ((tables.TopologySnapshot, _snapshot_of),),
+    "snapshots": ((tables.TopologySnapshot, _read_snapshot),),
     "jobs": ((tables.JobRow, lambda row: build_record(JobSeen, row)),),
     "advice": ((tables.AdviceRow, lambda row: build_record(AdviceGiven, row)),),
     "measured": ((tables.MeasuredRow, lambda row: build_record(Measured, row)),),

@@ -249,18 +249,18 @@ def fill_model(filling: Filling) -> None:
     """Fill in the shape of the model."""
     for name in ("model.layers", "model.hidden", "model.heads", "model.seq"):
         filling.need(name)
-    filling.assume("model.gated_mlp", lambda: _gated(filling))
+    filling.assume("model.gated_mlp", lambda: _is_gated(filling))
     filling.assume("model.ffn", lambda: _ffn(filling))
     filling.assume("model.kv_heads", lambda: _kv_heads(filling))
     filling.assume("model.head_dim", lambda: _head_dim(filling))
     filling.assume("model.vocab", lambda: _vocab(filling))
-    filling.assume("model.tied_embeddings", lambda: _tied(filling))
-    filling.assume("model.learned_positions", lambda: _learned_positions(filling))
+    filling.assume("model.tied_embeddings", lambda: _is_tied(filling))
+    filling.assume("model.learned_positions", lambda: _has_learned_positions(filling))
     filling.assume("model.flash_attention", lambda: _flash_attention(filling))
     _experts(filling)
 
 
-def _gated(filling: Filling) -> tuple[bool, str]:
+def _is_gated(filling: Filling) -> tuple[bool, str]:
     """Return whether the MLP is gated."""
     if filling.is_megatron:
         return False, f"{filling.workload.framework} uses GELU without --swiglu"
@@ -276,13 +276,13 @@ def _ffn(filling: Filling) -> tuple[int, str] | None:
     if hidden is None or gated is None:
         return None
     # Megatron-DeepSpeed's --glu-activation doubles the first product and leaves the width alone
-    if not gated or _stated_by(filling, "model.gated_mlp", "glu-activation"):
+    if not gated or _is_stated_by(filling, "model.gated_mlp", "glu-activation"):
         return 4 * hidden, f"4 × hidden {hidden}"
     # exactly Megatron's int((4 * h * 2 / 3) / 64) * 64, without its rounding errors
     return 8 * hidden // 192 * 64 or 64, f"a gated MLP has 8/3 × hidden {hidden}, down to a multiple of 64"
 
 
-def _stated_by(filling: Filling, name: str, words: str) -> bool:
+def _is_stated_by(filling: Filling, name: str, words: str) -> bool:
     """Return whether the evidence of a value contains these words."""
     return any(entry.field == name and words in entry.text for entry in filling.workload.evidence)
 
@@ -321,14 +321,14 @@ def _vocab(filling: Filling) -> tuple[int, str]:
     return -(-size // multiple) * multiple, f"{why}, padded to a multiple of {multiple}"
 
 
-def _tied(filling: Filling) -> tuple[bool, str]:
+def _is_tied(filling: Filling) -> tuple[bool, str]:
     """Return whether the output head reuses the embedding."""
     if filling.is_megatron:
         return True, f"{filling.workload.framework} ties them without --untie-embeddings-and-output-weights"
     return False, "not stated; a head of its own needs more memory"
 
 
-def _learned_positions(filling: Filling) -> tuple[bool, str]:
+def _has_learned_positions(filling: Filling) -> tuple[bool, str]:
     """Return whether positions are a trained table."""
     kind = filling.options.get("position_embedding_type", "").lower()
     if kind:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import catalogue, report, results
-from benchmarks.catalogue import BENCHMARKS, Benchmark, named
+from benchmarks.catalogue import BENCHMARKS, Benchmark, find_benchmark
 from benchmarks.found import Found
 from benchmarks.machine import this_machine
 from benchmarks.results import Result, read_results, write_result
@@ -50,7 +50,7 @@ def does(monkeypatch: pytest.MonkeyPatch, what: str, *, most_s: float = 60.0) ->
 
     monkeypatch.setattr(report, "command_of", command)
     monkeypatch.setattr(Benchmark, "most_s", most_s)
-    return named("lab_up")
+    return find_benchmark("lab_up")
 
 
 def test_one_result_is_renewed_and_its_neighbours_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_all_that_run_together_take_under_half_an_hour() -> None:
     # what wants a path of somebody's own, or a whole test run, is not among them
     usual = [each for each in BENCHMARKS if not each.wants and not each.is_asked_for]
     assert sum(each.usual_s for each in usual) <= 29 * 60
-    assert named("test_suite") not in usual
+    assert find_benchmark("test_suite") not in usual
 
 
 def test_every_module_is_there(root: Path) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.budgets import BUDGETS
-from benchmarks.catalogue import BENCHMARKS, named
+from benchmarks.catalogue import BENCHMARKS, find_benchmark
 from benchmarks.found import NOT_RUN_STATUS
 from benchmarks.growth import PANELS
-from benchmarks.report import command_of
+from benchmarks.report import build_command
 from tests.fakes.tables_of_runs import row, table
 
 ON_SLURM = {"submissions", "submissions_new", "slurm_poll", "lab_up"}
@@ -29,7 +29,7 @@ WANTS_OTHER_PROGRAMS = {"exporter_infiniband": "prometheus-node-exporter", "expo
 def found_by(name: str, folder: Path) -> dict[str, dict[str, object]]:
     """Run the short form of a benchmark; return what it handed over."""
     path = folder / "found.json"
-    command = command_of(named(name), path, is_short=True)
+    command = build_command(find_benchmark(name), path, is_short=True)
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode == NOT_RUN_STATUS and name in WANTS_OTHER_PROGRAMS:
         pytest.skip(f"{name}: {done.stdout.splitlines()[-1]}")
@@ -70,7 +70,7 @@ def test_calculon_is_measured_beside_where_a_clone_of_it_is_named(tmp_path: Path
 @pytest.mark.parametrize("name", [each.name for each in BENCHMARKS if each.wants])
 def test_without_what_it_wants_a_benchmark_says_so_and_hands_nothing_over(name: str, tmp_path: Path) -> None:
     path = tmp_path / "found.json"
-    command = [sys.executable, "-P", "-m", named(name).path, "--found", str(path)]
+    command = [sys.executable, "-P", "-m", find_benchmark(name).path, "--found", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == NOT_RUN_STATUS
     assert done.stdout.startswith("not run: no ")

@@ -20,8 +20,8 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from deploy.grafana import generate
 from deploy.grafana.dashboards import ALL
-from deploy.grafana.sketch import DARK, LIGHT, drawn
-from deploy.grafana.sketch_data import Source, shown
+from deploy.grafana.sketch import DARK, LIGHT, draw
+from deploy.grafana.sketch_data import Source, format_value
 from tests.fakes.lab_node import IDLE, NODES, TRAINING
 from tests.fakes.prometheus_server import LabPrometheus, lab_prometheus, programs
 
@@ -162,7 +162,7 @@ def test_every_query_has_data(lab: LabPrometheus, uid: str, panel: dict[str, Any
     asked = source(lab)
     for target in panel["targets"]:
         # What stands for nothing (or vector(0)) would hide that there is no data.
-        expr = asked.filled(target["expr"]).removesuffix(" or vector(0)")
+        expr = asked.fill_variables(target["expr"]).removesuffix(" or vector(0)")
         found = lab.now(expr) if target["instant"] else lab.over_time(expr)
         if (uid, panel["title"]) not in MAY_BE_EMPTY:
             assert found, expr
@@ -176,7 +176,7 @@ def test_panels_that_may_be_empty_are_there() -> None:
 def test_annotations_and_variables_have_data(lab: LabPrometheus, uid: str) -> None:
     asked = source(lab)
     for annotation in DASHBOARDS[uid]["annotations"]["list"]:
-        found = lab.over_time(asked.filled(annotation["expr"]))
+        found = lab.over_time(asked.fill_variables(annotation["expr"]))
         # The value is the time of the mark in milliseconds.
         times = [float(value) / 1000 for series in found for _at, value in series["values"]]
         assert times, annotation["name"]
@@ -188,7 +188,7 @@ def test_annotations_and_variables_have_data(lab: LabPrometheus, uid: str) -> No
         if variable["type"] == "query":
             match = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"])
             assert match is not None
-            values = lab.ask(f"label/{match[2]}/values", **{"match[]": asked.filled(match[1])})
+            values = lab.ask(f"label/{match[2]}/values", **{"match[]": asked.fill_variables(match[1])})
             assert set(values) == expected[variable["name"]]
 
 
@@ -213,7 +213,7 @@ def test_a_lost_gpu_keeps_its_index_beside_its_xid(lab: LabPrometheus) -> None:
 @pytest.mark.parametrize("uid", ALL)
 def test_a_sketch_shows_every_panel(lab: LabPrometheus, uid: str) -> None:
     for theme in (DARK, LIGHT):
-        picture = drawn(DASHBOARDS[uid], source(lab), theme)
+        picture = draw(DASHBOARDS[uid], source(lab), theme)
         texts = [element.text or "" for element in ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")]
         for panel in panels(uid):
             assert any(text.rstrip("…") and panel["title"].startswith(text.rstrip("…")) for text in texts), panel[
@@ -235,7 +235,7 @@ def test_a_sketch_shows_every_panel(lab: LabPrometheus, uid: str) -> None:
     ],
 )
 def test_numbers_are_written_with_their_unit(value: float, unit: str, text: str) -> None:
-    assert shown(value, unit) == text
+    assert format_value(value, unit) == text
 
 
 def test_provisioning_files_name_what_there_is(root: Path) -> None:

@@ -26,7 +26,7 @@ def queries(part: str) -> list[str]:
         page = json.loads((generate.HERE / f"{uid}.json").read_text(encoding="utf-8"))
         targets = itertools.chain.from_iterable(panel.get("targets", ()) for panel in page["panels"])
         found += [asked["expr"] for asked in itertools.chain(targets, page["annotations"]["list"]) if "expr" in asked]
-    return [HOUR.filled(expr) for expr in dict.fromkeys(found) if part in expr]
+    return [HOUR.fill_variables(expr) for expr in dict.fromkeys(found) if part in expr]
 
 
 def holds(folder: Path, series: dict[str, str], checks: list[dict[str, Any]]) -> None:

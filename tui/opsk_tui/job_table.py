@@ -99,7 +99,7 @@ def _from_advice(show: Callable[[AdviceRecord], str | None]) -> Callable[[JobWit
     return lambda job: (show(job.advice) if job.advice else None) or NOT_KNOWN
 
 
-def _escaped(read: Callable[[JobWithAdvice], str | None]) -> Callable[[JobWithAdvice], str]:
+def _build_escaped_cell(read: Callable[[JobWithAdvice], str | None]) -> Callable[[JobWithAdvice], str]:
     """Return the cell function of a text that users wrote."""
     return lambda job: escape(read(job) or "")
 
@@ -133,12 +133,12 @@ def _format_run_time(job: JobWithAdvice) -> str:
 
 
 COLUMNS = (
-    Column("job", "JOB", 7, 0, _escaped(lambda job: job.record.label)),
-    Column("user", "USER", 8, 1, _escaped(lambda job: job.record.user)),
-    Column("name", "NAME", 12, 0, _escaped(lambda job: job.record.name)),
-    Column("state", "STATE", 9, 0, _escaped(lambda job: job.record.state)),
+    Column("job", "JOB", 7, 0, _build_escaped_cell(lambda job: job.record.label)),
+    Column("user", "USER", 8, 1, _build_escaped_cell(lambda job: job.record.user)),
+    Column("name", "NAME", 12, 0, _build_escaped_cell(lambda job: job.record.name)),
+    Column("state", "STATE", 9, 0, _build_escaped_cell(lambda job: job.record.state)),
     Column("time", "TIME", 9, 4, _format_run_time, right=True),
-    Column("partition", "PARTITION", 10, 8, _escaped(lambda job: job.record.partition)),
+    Column("partition", "PARTITION", 10, 8, _build_escaped_cell(lambda job: job.record.partition)),
     Column("nodes", "NODES", 5, 3, lambda job: str(job.record.node_count), right=True),
     Column("gpus", "GPUS", 5, 2, lambda job: str(job.record.gpus), right=True),
     Column("verdict", "MEMORY", 9, 0, _from_advice(lambda advice: _VERDICT_TEXT[advice.verdict])),
@@ -147,6 +147,6 @@ COLUMNS = (
     Column("tflops", "TFLOP/s", 7, 2, _from_advice(_format_speed), right=True),
     Column("mfu", "MFU", 5, 4, _from_advice(lambda advice: _format_percent(advice.mfu)), right=True),
     Column("plan", "PLAN", 18, 6, _from_advice(_format_plan)),
-    Column("reason", "REASON", 18, 7, _escaped(lambda job: job.record.reason)),
+    Column("reason", "REASON", 18, 7, _build_escaped_cell(lambda job: job.record.reason)),
 )
 """All columns, from left to right. USED, STEP, TFLOP/s (of one GPU) and MFU are predictions."""

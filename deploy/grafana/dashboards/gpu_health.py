@@ -75,13 +75,13 @@ def _xids() -> list[style.Panel | style.Row]:
             Look(unit="short", width=14, height=9, decimals=0, when_empty="no XIDs"),
             [
                 Query(
-                    expr=style.indexed(
+                    expr=style.add_gpu_index(
                         f"max by (cluster, node, gpu, xid, class) (opsk_gpu_xid_errors_total{{{NODES}}})"
                     ),
                     instant=True,
                 ),
                 Query(
-                    expr=style.indexed(f"max by (cluster, node, gpu, xid, class) ({seen}) * 1000"),
+                    expr=style.add_gpu_index(f"max by (cluster, node, gpu, xid, class) ({seen}) * 1000"),
                     instant=True,
                 ),
             ],
@@ -111,7 +111,7 @@ def _xids() -> list[style.Panel | style.Row]:
             Look(unit="none", width=14, height=6, decimals=0, when_empty="none"),
             [
                 Query(
-                    expr=style.indexed(
+                    expr=style.add_gpu_index(
                         f'max by (cluster, node, gpu, action) (opsk_gpu_recovery_action{{{NODES},action!="none"}} == 1)'
                     ),
                     instant=True,
@@ -125,7 +125,7 @@ def _xids() -> list[style.Panel | style.Row]:
             Look(unit="none", width=10, height=6, decimals=0, when_empty="none"),
             [
                 Query(
-                    expr=style.indexed(f"max by (cluster, node, gpu) (opsk_gpu_up{{{NODES}}}) == 0"),
+                    expr=style.add_gpu_index(f"max by (cluster, node, gpu) (opsk_gpu_up{{{NODES}}}) == 0"),
                     instant=True,
                 )
             ],

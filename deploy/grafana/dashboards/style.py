@@ -83,7 +83,7 @@ def small(unit: str = "short", *, decimals: int = 0, steps: Steps = NEUTRAL, whe
     return Look(unit=unit, width=4, height=4, decimals=decimals, steps=steps, when_empty=when_empty)
 
 
-def indexed(expr: str, where: str = NODES) -> str:
+def add_gpu_index(expr: str, where: str = NODES) -> str:
     """Give a value of each GPU the GPU's index; a GPU that is lost has that of the last day, or none, and is shown."""
     info = f"max by (cluster, node, gpu, index) (last_over_time(opsk_gpu_info{{{where}}}[1d]))"
     return f"({expr}) * {OF_GPU} group_left (index) {info} or ({expr}) unless {OF_GPU} {info}"
@@ -196,7 +196,7 @@ def matrix(title: str, text: str, look: Look, query: Query, *, rows: str, column
     _dress(panel, title, text, look, (query,), as_table=True)
     pivot = {"columnField": columns, "rowField": rows, "valueField": "Value", "emptyValue": "null"}
     panel.with_transformation(models.DataTransformerConfig(id_val="groupingToMatrix", options=pivot))
-    panel.color_scheme(_scale(look)).cell_options(_coloured()).cell_height(common_models.TableCellHeight.SM)
+    panel.color_scheme(_scale(look)).cell_options(_colour_background()).cell_height(common_models.TableCellHeight.SM)
     corner = rf"{rows}\{columns}"
     plain = models.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "auto"})
     panel.override_by_name(corner, [plain])
@@ -256,7 +256,7 @@ def listing(
     return panel
 
 
-def _coloured() -> common_models.TableColoredBackgroundCellOptions:
+def _colour_background() -> common_models.TableColoredBackgroundCellOptions:
     """Return cells whose ground has the colour of the value."""
     return common_models.TableColoredBackgroundCellOptions(mode=common_models.TableCellBackgroundDisplayMode.BASIC)
 

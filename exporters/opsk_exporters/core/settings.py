@@ -88,7 +88,7 @@ class Settings:
     procfs: Path = Path("/proc")
     cgroups: Path | None = None
 
-    def deadline_of(self, collector: str) -> float:
+    def get_deadline_s(self, collector: str) -> float:
         """Return how long one collector may take [s]."""
         return self.deadlines_s.get(collector, self.deadline_s)
 

@@ -82,16 +82,16 @@ class PowerCollector:
         hwmon = self._hwmon.refresh(self._wait_s["hwmon"])
         families = Families()
         present = {
-            "rapl": _failed(rapl) or bool(rapl.value),
-            "hwmon": _failed(hwmon) or bool(hwmon.value and _has_sensors(hwmon.value)),
+            "rapl": _has_failed(rapl) or bool(rapl.value),
+            "hwmon": _has_failed(hwmon) or bool(hwmon.value and _has_sensors(hwmon.value)),
             "dcmi": not isinstance(node.error, NoControllerError)
             and (node.value is None or node.value.dcmi is not None),
         }
         if not any(present.values()):
             raise NoDataError("no RAPL, no sensors of power or temperature, and no IPMI tool with a controller")
-        if not _failed(rapl):
+        if not _has_failed(rapl):
             _add_rapl(families, rapl.value or ())
-        if hwmon.value and present["hwmon"] and not _failed(hwmon):
+        if hwmon.value and present["hwmon"] and not _has_failed(hwmon):
             _add_hwmon(families, hwmon.value)
         stale = node.age_s is None or node.age_s > _STALE_AFTER * self._every_s
         if node.value and not node.error and not stale:
@@ -99,7 +99,7 @@ class PowerCollector:
             _add_age(families, "dcmi", node.age_s if node.value.dcmi else None, node.value.dcmi_age_s)
         for source, latest in (("rapl", rapl), ("hwmon", hwmon)):
             _add_age(families, source, latest.age_s if present[source] else None)
-        success = {"rapl": not _failed(rapl), "hwmon": not _failed(hwmon), "dcmi": not node.error and not stale}
+        success = {"rapl": not _has_failed(rapl), "hwmon": not _has_failed(hwmon), "dcmi": not node.error and not stale}
         for source in sorted(present):
             _add_source(families, source, present=present[source], success=success[source])
         return families.all()
@@ -130,7 +130,7 @@ def make(
     )
 
 
-def _failed(latest: Latest[Any]) -> bool:
+def _has_failed(latest: Latest[Any]) -> bool:
     """Return whether a source that is read at each scrape gave nothing this time."""
     return latest.fresh_value is None
 

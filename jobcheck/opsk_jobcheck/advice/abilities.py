@@ -41,7 +41,7 @@ class Abilities:
 
 def find_abilities(workload: Workload, model: ModelShape, requested: Plan) -> Abilities:
     """Return the plans that the framework of a workload can run."""
-    framework = family_of(workload)
+    framework = get_family(workload)
     limits = replace(
         _limit_splits(_limits(workload, model, requested), model, requested),
         software=None,
@@ -94,14 +94,14 @@ def _refuse_old_torchtitan(model: ModelShape, plan: Plan) -> tuple[str, ...]:
     return tuple(refused)
 
 
-def family_of(workload: Workload) -> str:
+def get_family(workload: Workload) -> str:
     """Return the framework whose settings a workload uses: ``trl`` of ``trl + accelerate``."""
     return (workload.framework or "").partition(" + ")[0]
 
 
 def _limits(workload: Workload, model: ModelShape, requested: Plan) -> Limits:
     """Return the limits of the framework itself, with the shardings that this job can change to easily."""
-    family = FAMILIES.get(family_of(workload), OTHER)
+    family = FAMILIES.get(get_family(workload), OTHER)
     limits = family.limits_for(model)
     if model.measured is not None:
         limits = _without_splits(limits, has_checkpoints=model.measured.checkpointed_bytes > 0)

@@ -18,7 +18,7 @@ from opsk.frameworks.torchtitan import build_plan_settings
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
 from opsk.workload.workload import Evidence, OwnName, Workload
-from opsk_jobcheck.advice.abilities import family_of, is_deepspeed
+from opsk_jobcheck.advice.abilities import get_family, is_deepspeed
 
 _IN_TOML = re.compile(r"""(?P<name>\w+)(?P<between>\s*=\s*)(?P<quote>["']?)(?P<value>[-\w]+)(?P=quote)\s*(#.*)?""")
 AXES = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "micro_batches")
@@ -186,7 +186,7 @@ def _format_own_switch(entry: OwnName | None, mode: Recompute, *, is_whole: bool
 
 def _select_names(workload: Workload) -> SettingNames:
     """Return the names of a workload's framework; some frameworks have several."""
-    family = FAMILIES.get(family_of(workload))
+    family = FAMILIES.get(get_family(workload))
     if family is None:
         return NO_NAMES
     if family.names_on_deepspeed and is_deepspeed(workload):

@@ -19,7 +19,7 @@ from opsk.workload.memory_settings import parse_fraction
 from opsk.workload.plan import Offload, StatedPlan
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.advice import Advice, find_guesses
-from opsk_jobcheck.advice.rendering.sections import prediction_of, settings_text
+from opsk_jobcheck.advice.rendering.sections import get_prediction, settings_text
 from opsk_jobcheck.advice.search import Waste, WasteKind, build_idle_gpus_finding
 from opsk_jobcheck.advice.suggestions import MAX_MICRO_BATCH, Question
 from opsk_jobcheck.cluster_state.node_constraints import NodeConstraints
@@ -196,7 +196,7 @@ def choose_repair(stop: Stop, predict: Advise, search: Advise) -> Waste:
 
 def _predict_cost(advice: Advice) -> tuple[float, float]:
     """Return the predicted memory of a GPU [bytes] and time of a step [s]."""
-    prediction = prediction_of(advice)
+    prediction = get_prediction(advice)
     return float(prediction.memory.total_bytes.expected), float(prediction.time.step_s.expected)
 
 

@@ -104,7 +104,7 @@ class SnapshotPoller:
         self._config_at_s = now_s
 
 
-def uid_of(user: str) -> int | None:
+def look_up_uid(user: str) -> int | None:
     """Return a user's uid; ``None`` where this host knows no such user."""
     try:
         return pwd.getpwnam(user).pw_uid
@@ -142,7 +142,7 @@ def is_requested(folder: Path) -> bool:
 def _write_snapshot(snapshot: Snapshot, folder: Path) -> None:
     """Replace the snapshot file."""
     draft = folder / f".{SNAPSHOT}.{os.getpid()}"
-    draft.write_bytes(pack(snapshot, uid_of).to_bytes())
+    draft.write_bytes(pack(snapshot, look_up_uid).to_bytes())
     draft.chmod(0o600)
     draft.replace(folder / SNAPSHOT)
 
@@ -206,7 +206,7 @@ class WatcherJobs:
         self._last: Snapshot | None = None
         self._users: dict[str, str] = {}
 
-    def user_of(self, job: str) -> str | None:
+    def find_user(self, job: str) -> str | None:
         """Return the name of a job's user; ``None`` where the watcher does not know the job, or there is no watcher."""
         if self._folder is None:
             return None

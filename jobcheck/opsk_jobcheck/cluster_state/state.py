@@ -258,7 +258,7 @@ class LiveReader:
 
     def state(self) -> LiveState | None:
         """Return the present state with its age; ``None`` where there is none of this fabric."""
-        name, mapped, age_s = self._head.generation(), self._head.mapped(), self._head.age_s()
+        name, mapped, age_s = self._head.generation(), self._head.map_file(), self._head.age_s()
         if mapped is None or age_s is None:
             return None
         if mapped is not self._read:

@@ -43,10 +43,10 @@ class LiveHead:
 
     def age_s(self) -> float | None:
         """Return the age of Slurm's last answer [s]; ``None`` where there is none."""
-        mapped = self.mapped()
+        mapped = self.map_file()
         return None if mapped is None else max(0.0, self._clock() - float(HEAD.unpack_from(mapped)[1]))
 
-    def mapped(self) -> mmap.mmap | None:
+    def map_file(self) -> mmap.mmap | None:
         """Return the file of the present state."""
         name = self.generation()
         if not name:

@@ -200,7 +200,7 @@ def main() -> None:
     site = SiteConfig.model_validate_json(setup)
     slurm = CommandClient()
     watcher_jobs = WatcherJobs(site.advisor.live_folder, site.top.slurm_interval_s)
-    owners = Owners(user_of=lambda job: watcher_jobs.user_of(job) or slurm.job(job).user)
+    owners = Owners(user_of=lambda job: watcher_jobs.find_user(job) or slurm.job(job).user)
     cluster = _ClusterName(lambda: {"ClusterName": name} if (name := watcher_jobs.cluster()) else slurm.config())
     store = _LazyStore(site.store.url or default_url())
     while (body := read_frame(incoming)) is not None:

@@ -55,9 +55,9 @@ class Inquiry:
     @cached_property
     def key(self) -> str:
         """The cache key."""
-        return self.key_of(self.query.text)
+        return self.build_key(self.query.text)
 
-    def key_of(self, text: str) -> str:
+    def build_key(self, text: str) -> str:
         """Return the cache key of the same question about another script; here every line counts."""
         return f"{self._context} {hashlib.sha256(text.encode('utf-8', errors='surrogatepass')).hexdigest()}"
 
@@ -131,7 +131,7 @@ class AdviceCache:
             return entry
         text = inquiry.query.text
         for masked in self._mask(text):
-            entry = self._find_fresh(inquiry.key_of(masked))
+            entry = self._find_fresh(inquiry.build_key(masked))
             if entry is not None:
                 comment = replace_hash(entry.analysis.comment, short_hash(text))
                 result = self._store(inquiry, text, replace(entry.analysis, comment=comment, free=()), {})
@@ -247,7 +247,7 @@ class AdviceCache:
     def _store(self, inquiry: Inquiry, text: str, analysis: Analysis, timing: Mapping[str, float]) -> CachedAdvice:
         """Store one entry, for the script of a question or for that script with masked numbers."""
         request = inquiry.query.request
-        key = inquiry.key if text is inquiry.query.text else inquiry.key_of(text)
+        key = inquiry.key if text is inquiry.query.text else inquiry.build_key(text)
         self._remove(key)
         entry = CachedAdvice(
             key=key,

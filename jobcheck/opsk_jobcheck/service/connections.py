@@ -48,7 +48,7 @@ PAUSE_S = 0.1
 READ_BYTES = 64 * KIB
 
 
-def peer_of(connection: socket.socket) -> Peer:
+def read_peer(connection: socket.socket) -> Peer:
     """Return the peer of a connection."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(raw)
@@ -231,7 +231,7 @@ class Connections:
         for connection in tuple(self._open):
             connection.close()
 
-    def gone(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         """Remove a connection that was closed."""
         self._open.discard(connection)
         uid = connection.session.peer.uid
@@ -271,7 +271,7 @@ class Connections:
         """Serve one connection, or close it."""
         try:
             connected.setblocking(False)
-            peer = peer_of(connected)
+            peer = read_peer(connected)
         except OSError:
             connected.close()
             return
@@ -379,7 +379,7 @@ class Connection:
             loop.remove_writer(self._number)
         self._socket.close()
         self._release()
-        self._all.gone(self)
+        self._all.remove(self)
 
     @property
     def _is_free(self) -> bool:

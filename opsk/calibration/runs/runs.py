@@ -82,19 +82,19 @@ class Run:
     is_toy: bool = False
     problems: tuple[str, ...] = ()
 
-    def assumed_of(self, inputs: Container[str]) -> int:
+    def count_assumed(self, inputs: Container[str]) -> int:
         """Return how many of some inputs were assumed."""
         return sum(entry.field in inputs for entry in self.assumed)
 
     @property
     def states_time_inputs(self) -> bool:
         """Whether every input that decides the time is stated."""
-        return not self.assumed_of(TIME_INPUTS)
+        return not self.count_assumed(TIME_INPUTS)
 
     @property
     def states_memory_inputs(self) -> bool:
         """Whether every input that decides the memory is stated."""
-        return not self.assumed_of(MEMORY_INPUTS)
+        return not self.count_assumed(MEMORY_INPUTS)
 
     @property
     def is_time_scored(self) -> bool:

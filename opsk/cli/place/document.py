@@ -11,7 +11,7 @@ from opsk.app.inputs.placement import PlacementInputs
 from opsk.fabric.cabling import shorten_name
 from opsk.fabric.fabric import Fabric, Fault
 from opsk.fabric.hb_domains import HbDomain
-from opsk.planning.placement.launch import launch_of, sharp_switches
+from opsk.planning.placement.launch import build_launch, sharp_switches
 from opsk.planning.placement.placement import AxisLoad, Placement, TrafficShare
 
 _NUMBERS = ("rail_local_fraction", "leaf_local_fraction", "max_link_load", "inter_node_bytes", "tp_inter_node_bytes")
@@ -19,7 +19,7 @@ _NUMBERS = ("rail_local_fraction", "leaf_local_fraction", "max_link_load", "inte
 
 def build_place_document(inputs: PlacementInputs, placement: Placement) -> dict[str, Any]:
     """Return ranks, traffic, comparison with Slurm's default order, and the launcher's settings."""
-    launch = launch_of(
+    launch = build_launch(
         placement,
         inputs.rails,
         devices_known=not inputs.is_designed,

@@ -91,7 +91,7 @@ def build_shell_lines(launch_map: LaunchMap, launch: Launch, environ: Mapping[st
             f"export OPSK_MAP={text}",
             *(f"export {name}={value}" for name, value in settings if name not in environ),
         ]
-    is_own = launch is Launch.SRUN and launch_map.is_listed and ranks.is_order_of(launch_map.slurm_nodes)
+    is_own = launch is Launch.SRUN and launch_map.is_listed and ranks.matches_block_order(launch_map.slurm_nodes)
     options = () if is_own else build_step_options(ranks, launch)
     master, ranks_per_node = ranks.names[0], len(ranks.nodes[0].ranks)
     return [

@@ -172,7 +172,7 @@ def _compute_options(words: tuple[str, ...], plan_file: str | None) -> tuple[str
     if step.nodes != len(ranks.nodes) or set(ranks.names) != set(nodes):
         raise InputError(f"the step takes {step.nodes} nodes, the map {len(ranks.nodes)} of {len(nodes)}")
     launch = _choose_launch(step, ranks)
-    if ranks.is_order_of(nodes):
+    if ranks.matches_block_order(nodes):
         return ()
     left_out = (",".join(map(str, step.nodes_at)),) if step.nodes_at else ()
     return (*build_step_options(ranks, launch)[:2], *left_out)

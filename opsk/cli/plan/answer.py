@@ -212,7 +212,7 @@ def build_run_document(parsed: ParsedRequest, options: PlanOptions, choices: Seq
     if plan is None or parsed.read is None or (parsed.read.run is None and parsed.read.checkpoint is None):
         return {}
     read = replace(parsed.read, plan=plan, assumed=parsed.assumed)
-    predicted = predict.build_answer(read, parsed.case_of(plan).cluster, load_efficiency(options.efficiency))
+    predicted = predict.build_answer(read, parsed.build_case(plan).cluster, load_efficiency(options.efficiency))
     document: dict[str, Any] = {name: predicted[name] for name in ("run", "checkpoint") if name in predicted}
     of_checkpoints = (assumption for assumption in predicted["assumed"] if assumption.field.startswith("checkpoint."))
     return {**document, "assumed": [*parsed.assumed, *of_checkpoints]}

@@ -14,7 +14,7 @@ from opsk.costmodel.predict import predict, prediction_document
 from opsk.costmodel.table import PlanTable
 from opsk.frameworks.catalog import FRAMEWORKS, frameworks_that_run
 from opsk.frameworks.features import list_features
-from opsk.planning.ranks import groups_of
+from opsk.planning.ranks import place_groups
 from opsk.planning.search.choices import Choice, find_variants
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.result import Candidate, Front, SearchResult, select_distinct, why_refused
@@ -51,12 +51,12 @@ def build_search_document(
         "feasible_is_exact": result.evaluated == result.space,
         "seconds": seconds,
         "interrupted": interrupted,
-        "best": [build_plan_document(parsed.case_of(candidate.plan), candidate.plan) for candidate in result.best],
+        "best": [build_plan_document(parsed.build_case(candidate.plan), candidate.plan) for candidate in result.best],
         "best_fitting": [
-            build_plan_document(parsed.case_of(candidate.plan), candidate.plan) for candidate in result.best_fitting
+            build_plan_document(parsed.build_case(candidate.plan), candidate.plan) for candidate in result.best_fitting
         ],
         "refused": [
-            build_refused_document(parsed.case_of(candidate.plan), candidate.plan)
+            build_refused_document(parsed.build_case(candidate.plan), candidate.plan)
             for candidate in select_distinct(result.refused, parsed.most)
         ],
         "assumed": list(parsed.assumed),
@@ -69,14 +69,14 @@ def build_plan_document(request: PlanRequest, plan: Plan) -> dict[str, Any]:
     return {
         "plan": build_plan_fields(plan),
         **prediction_document(table, 0),
-        "placement": groups_of(plan, request.cluster),
+        "placement": place_groups(plan, request.cluster),
         "frameworks": [framework.name for framework in frameworks_that_run(request.model, plan)],
     }
 
 
 def build_choice_documents(parsed: ParsedRequest, choices: Sequence[Choice]) -> list[dict[str, Any]]:
     """Return the plans to show, the one to take first, with their roles, evidence, variants and features."""
-    return [_build_choice_document(parsed.case_of(choice.candidate.plan), choice) for choice in choices]
+    return [_build_choice_document(parsed.build_case(choice.candidate.plan), choice) for choice in choices]
 
 
 def _build_choice_document(request: PlanRequest, choice: Choice) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def build_what_if_documents(parsed: ParsedRequest, result: SearchResult) -> Iter
     """
     if result.best:
         before = (result.best_fitting or result.best)[0]
-        for answered in _answer_questions(list_questions(parsed.case_of(before.plan))):
+        for answered in _answer_questions(list_questions(parsed.build_case(before.plan))):
             yield _build_document(answered, before.step_s)
 
 

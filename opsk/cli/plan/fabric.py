@@ -114,7 +114,7 @@ class CabledNodes:
             parsed,
             request=replace(parsed.request, cluster=as_cabled(parsed.request.cluster, rails)),
             cases=cases,
-            assumed=(*parsed.assumed, *self._assumed()),
+            assumed=(*parsed.assumed, *self._list_assumptions()),
         )
 
     def place(
@@ -136,7 +136,7 @@ class CabledNodes:
         known = deque[SearchResult](maxlen=1)
         interrupted = done.interrupted
         try:
-            known.extend(_show_progress(search.placed(requests, done.result)))
+            known.extend(_show_progress(search.place_layouts(requests, done.result)))
         except KeyboardInterrupt:
             if not known or not known[0].best:
                 raise
@@ -144,7 +144,7 @@ class CabledNodes:
         seconds = done.seconds + time.monotonic() - start
         return replace(done, result=known[0], seconds=seconds, interrupted=interrupted), search
 
-    def _assumed(self) -> tuple[Assumption, ...]:
+    def _list_assumptions(self) -> tuple[Assumption, ...]:
         return tuple(
             Assumption(field=assumption.field, value=assumption.value, why=assumption.why)
             for assumption in self.inputs.assumed
@@ -230,7 +230,7 @@ def _build_placed_document(
 ) -> dict[str, Any]:
     """Return one plan of the document with its placement."""
     plan = candidate.plan
-    request = parsed.case_of(plan)
+    request = parsed.build_case(plan)
     placed = search.place(request, plan)
     placement = {
         "groups": entry["placement"],

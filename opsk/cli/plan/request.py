@@ -61,7 +61,7 @@ class ParsedRequest:
     margin_bytes: float = 0.0
     read: PlanFile | None = None
 
-    def case_of(self, plan: Plan) -> PlanRequest:
+    def build_case(self, plan: Plan) -> PlanRequest:
         """Return the case of a plan: that with its GPUs, its batch and its software, of a framework that runs it."""
         return select_case(self.cases or (self.request,), plan)
 

@@ -63,12 +63,12 @@ def list_pairs(
         )
     limit = min(ranks or layout.gpus, layout.gpus)
     for rank in range(limit):
-        for pair in _list_pairs_of(layout, rank, tp_bytes, pp_bytes, gradient_bytes):
+        for pair in _list_sent_pairs(layout, rank, tp_bytes, pp_bytes, gradient_bytes):
             if pair.target < limit:
                 yield pair
 
 
-def _list_pairs_of(
+def _list_sent_pairs(
     layout: Layout, rank: int, tp_bytes: float, pp_bytes: float, gradient_bytes: float
 ) -> Iterator[Pair]:
     """Yield what one GPU sends."""

@@ -137,7 +137,7 @@ class _Node:
 
     def _build_gpu(self, uuid: str, index: int) -> GpuActivity:
         """Return the activity of one GPU."""
-        values = {name: self._compute_mean(gauge.metric, gauge.labels_of(uuid)) for name, gauge in GPU_GAUGES.items()}
+        values = {name: self._compute_mean(gauge.metric, gauge.get_labels(uuid)) for name, gauge in GPU_GAUGES.items()}
         clock_hz, max_clock_hz = values["clock_hz"], values["max_clock_hz"]
         return GpuActivity(
             node=self.name,

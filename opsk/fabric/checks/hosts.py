@@ -105,8 +105,8 @@ def _name(cabling: Cabling, guid: str) -> str:
 def check_hosts(cabling: Cabling) -> Iterator[Fault]:
     """Yield hosts off-tier, names that stand for several machines, HCAs without host name, odd second cables."""
     yield from _off_tier(cabling)
-    yield from _shared_names(cabling)
-    yield from _unnamed(cabling)
+    yield from _find_shared_names(cabling)
+    yield from _find_unnamed(cabling)
     yield from _two_cables(cabling)
 
 
@@ -130,7 +130,7 @@ def _off_tier(cabling: Cabling) -> Iterator[Fault]:
         )
 
 
-def _shared_names(cabling: Cabling) -> Iterator[Fault]:
+def _find_shared_names(cabling: Cabling) -> Iterator[Fault]:
     for host in cabling.hosts.values():
         if host.generic:
             yield Fault(
@@ -152,7 +152,7 @@ def _shared_names(cabling: Cabling) -> Iterator[Fault]:
             )
 
 
-def _unnamed(cabling: Cabling) -> Iterator[Fault]:
+def _find_unnamed(cabling: Cabling) -> Iterator[Fault]:
     for guid, links in sorted(cabling.by_leaf.items()):
         unnamed = [link for link in links if cabling.fabric.hcas[link.hca].node is None]
         if unnamed:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from opsk.fabric.cabling import Cabling
 from opsk.fabric.fabric import Cable, Fault
-from opsk.fabric.hosts.ports import family_of
+from opsk.fabric.hosts.ports import mask_numbers
 from opsk.fabric.link_speed import link_bytes_per_s
 
 _MAX_SINGLE_FINDINGS = 4
@@ -57,7 +57,9 @@ def group_hca_links(cabling: Cabling) -> list[LinkGroup]:
         if link.cable.bytes_per_s:
             node = hcas[link.hca].node
             if node not in families:
-                families[node or ""] = f"HCA links of hosts {family_of(node)}" if node else "HCA links of unnamed hosts"
+                families[node or ""] = (
+                    f"HCA links of hosts {mask_numbers(node)}" if node else "HCA links of unnamed hosts"
+                )
             sorts[families[node or ""]].append(link.cable)
     overall = _find_usual_rate(cable for cables in sorts.values() for cable in cables)
     return _build_groups(sorts, overall)

@@ -17,7 +17,7 @@ from opsk.fabric.checks.links import cable_ends
 from opsk.fabric.fabric import Fault
 from opsk.fabric.graph import HcaLink
 from opsk.fabric.hosts.hosts import Host
-from opsk.fabric.hosts.ports import HostPort, family_of
+from opsk.fabric.hosts.ports import HostPort, mask_numbers
 from opsk.fabric.numbering import Numbering
 
 _Slot = tuple[int, ...]
@@ -113,7 +113,7 @@ def _count_holders(mates: Sequence[Host], lost: HostPort) -> int:
 
 def _naming_style(host: Host) -> frozenset[str]:
     """Return how a host's devices are called, without numbers."""
-    return frozenset(family_of(port.device) for port in host.ports)
+    return frozenset(mask_numbers(port.device) for port in host.ports)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,19 +343,19 @@ def _find_ring(
     """Return the ring from ``start`` on, empty where it does not close."""
     ring = [start]
     while len(ring) <= longest:
-        belongs = [entry for entry in left if _is_in_place_of(search, unit, ring[-1], entry)]
+        belongs = [entry for entry in left if _is_swapped_with(search, unit, ring[-1], entry)]
         if len(ring) > 1 and start in belongs:
             return ring
         further = [entry for entry in belongs if entry not in ring]
         if longest == 2:
-            further = [entry for entry in further if _is_in_place_of(search, unit, entry, start)]
+            further = [entry for entry in further if _is_swapped_with(search, unit, entry, start)]
         if not further:
             return []
         ring.append(further[0])
     return []
 
 
-def _is_in_place_of(search: _Search, unit: int, misplaced: _Misplaced, occupant: _Misplaced) -> bool:
+def _is_swapped_with(search: _Search, unit: int, misplaced: _Misplaced, occupant: _Misplaced) -> bool:
     """Return whether ``occupant`` is where ``misplaced`` belongs."""
     switch = occupant.port.switch
     return misplaced.rail in search.numbering.carries.get(switch, ()) and search.cabling.unit_of.get(switch) == unit

@@ -15,7 +15,7 @@ from opsk.fabric.checks.oversubscription import compute_tier_capacities
 from opsk.fabric.checks.rails import find_gaps, group_leaves_by_rail
 from opsk.fabric.checks.uplinks import Plane, find_planes
 from opsk.fabric.fabric import Cable, Fabric, Fault, Hca, Switch
-from opsk.fabric.hosts.ports import family_of
+from opsk.fabric.hosts.ports import mask_numbers
 from opsk.fabric.link_speed import link_bytes_per_s
 from opsk.fabric.numbering import Numbering, number_rails
 
@@ -187,13 +187,13 @@ def cable_spine(editor: FabricEditor, fault: Fault) -> Fabric | None:
     """Cable a switch without cables as the spines of its name are: to the plane that has fewest."""
     if not fault.switches or not editor.cabling.by_leaf:
         return None
-    guid, kind = fault.switches[0], _kind_of(editor, fault.switches[0])
+    guid, kind = fault.switches[0], _get_kind(editor, fault.switches[0])
     planes = [
         plane
         for plane in _find_peer_planes(
             editor, next(iter(sorted(editor.cabling.by_leaf.keys() - editor.cabling.off_tier)), "")
         )
-        if plane.usual and any(_kind_of(editor, upper) == kind for upper in plane.upper)
+        if plane.usual and any(_get_kind(editor, upper) == kind for upper in plane.upper)
     ]
     plane = min(planes, key=lambda plane: (plane.full, plane.lower), default=None)
     if plane is None:
@@ -205,8 +205,8 @@ def cable_spine(editor: FabricEditor, fault: Fault) -> Fabric | None:
     return editor.build_fabric()
 
 
-def _kind_of(editor: FabricEditor, guid: str) -> str:
-    return family_of(editor.switches[guid].description)
+def _get_kind(editor: FabricEditor, guid: str) -> str:
+    return mask_numbers(editor.switches[guid].description)
 
 
 def connect_part(editor: FabricEditor, fault: Fault) -> Fabric | None:
@@ -280,7 +280,7 @@ def repair_fault(fabric: Fabric, fault: Fault, *, cabling: Cabling | None = None
     return repair(FabricEditor(fabric, cabling or read_cabling(fabric)), fault) if repair else None
 
 
-def _ends_of(cable: Cable, hca: str) -> tuple[End, End]:
+def _order_ends(cable: Cable, hca: str) -> tuple[End, End]:
     """Return the end at an HCA, and the other one."""
     first, second = (cable.a_guid, cable.a_port), (cable.b_guid, cable.b_port)
     return (first, second) if cable.a_guid == hca else (second, first)
@@ -291,7 +291,7 @@ def _unswap(editor: FabricEditor, fault: Fault) -> Fabric | None:
     cables = editor.remove_cables(fault.cables)
     if len(cables) != len(fault.devices) or len(cables) < 2:
         return None
-    both = [_ends_of(cable, hca) for cable, hca in zip(cables, fault.devices, strict=True)]
+    both = [_order_ends(cable, hca) for cable, hca in zip(cables, fault.devices, strict=True)]
     for index, (near, _) in enumerate(both):
         cable, far = cables[index], both[(index + 1) % len(both)][1]
         editor.add_cable(near, far, cable.width, cable.speed)
@@ -304,7 +304,7 @@ def _move_to_leaf(editor: FabricEditor, fault: Fault) -> Fabric | None:
     if not cables:
         return None
     if len(fault.switches) > 1:
-        near, _ = _ends_of(cables[0], fault.devices[0])
+        near, _ = _order_ends(cables[0], fault.devices[0])
         leaf = fault.switches[1]
         editor.add_cable(near, (leaf, editor.take_free_port(leaf)), cables[0].width, cables[0].speed)
         return editor.build_fabric()

@@ -183,7 +183,7 @@ def _check_cables(cabling: Cabling, leaves: Mapping[str, Leaf], similar: Sequenc
     for plane in planes:
         if plane.usual:
             if word == "leaf":
-                yield from _failed_spine_faults(cabling, plane)
+                yield from _find_failed_spines(cabling, plane)
             yield from _regular_plane_faults(cabling, leaves, plane, word)
         elif word == "leaf":
             yield from _irregular_leaf_faults(cabling, leaves, plane.lower, totals, full)
@@ -202,7 +202,7 @@ def _find_usual_total(totals: Sequence[int]) -> int:
     return usual if counts[usual] >= _USUAL_SHARE * len(totals) else max(counts, default=0)
 
 
-def _failed_spine_faults(cabling: Cabling, plane: Plane) -> Iterator[Fault]:
+def _find_failed_spines(cabling: Cabling, plane: Plane) -> Iterator[Fault]:
     """Yield the upper switches that have lost most of their cables to a plane: one cause for all its switches."""
     for guid in plane.failed:
         has = sum(cabling.neighbours[guid][lower] for lower in plane.lower)

@@ -105,7 +105,7 @@ class Assembly:
             f"cabled to {self._name(first[0][0])} port {first[0][1]} and to {self._name(far[0])} port {far[1]}",
         )
 
-    def damaged(self, line: int, text: str, why: str = "cannot be read") -> None:
+    def report_damage(self, line: int, text: str, why: str = "cannot be read") -> None:
         """State that a line could not be used."""
         self._damaged += 1
         if self._damaged <= MAX_DAMAGED_LINES:
@@ -231,7 +231,7 @@ class Assembly:
                 if self._blocks[far[0]].described:
                     self._one_sided(near, far, line)
             elif answer[0] != near and not self._has_claim(far, near):
-                self._contradicted(near, far, answer[0], line)
+                self._report_contradiction(near, far, answer[0], line)
                 continue
             key = (near, far) if near <= far else (far, near)
             seen = cables.get(key)
@@ -265,7 +265,7 @@ class Assembly:
             "the link may be down in one direction",
         )
 
-    def _contradicted(self, near: End, far: End, answer: End, line: int) -> None:
+    def _report_contradiction(self, near: End, far: End, answer: End, line: int) -> None:
         self.fault(
             "ends_contradict",
             f"{self._name(near[0])} port {near[1]} ({self.source}:{line})",

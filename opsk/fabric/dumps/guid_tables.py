@@ -66,14 +66,14 @@ def read_guid_tree(text: str, *, source: str) -> Fabric:
             continue
         match = _TREE.match(line)
         if match is None:
-            assembly.damaged(number, line)
+            assembly.report_damage(number, line)
             continue
         switch = f"S-{match['name']}"
         assembly.node(SWITCH, switch, match["name"], 0, None, number)
         nodes = (match["word"] or "").lower() == "nodes"
         for below in (match["below"] or "").split(","):
             if nodes and not _GUID.fullmatch(below):
-                assembly.damaged(number, line, f"{below[:40]!r} is no guid")
+                assembly.report_damage(number, line, f"{below[:40]!r} is no guid")
                 continue
             token = f"H-{int(below, 16):016x}" if nodes else f"S-{below}"
             if not below:

@@ -49,7 +49,7 @@ def _read_line(assembly: Assembly, number: int, line: str) -> None:
     ends = [_read_end(assembly, match, number) for match in _END.finditer(line)]
     tail = _TAIL.search(line)
     if len(ends) != 2 or None in ends or tail is None:
-        assembly.damaged(number, line)
+        assembly.report_damage(number, line)
         return
     link = (int(tail[1]), _parse_speed(tail[3]))
     (near, far) = (end for end in ends if end is not None)

@@ -118,7 +118,7 @@ class _Reader:
                 self._head = (kind, "", match["text"].strip())
             self._link(match, number)
         elif line and not line.startswith("#"):
-            self._assembly.damaged(number, line)
+            self._assembly.report_damage(number, line)
 
     def _link(self, match: re.Match[str], number: int) -> None:
         """Take one link line; the first one of an adapter brings its guid."""
@@ -138,7 +138,7 @@ class _Reader:
         state = _RATE.search(match["state"])
         if state is None:
             if "down" not in match["state"].lower():
-                self._assembly.damaged(number, match[0], "a state that is not known")
+                self._assembly.report_damage(number, match[0], "a state that is not known")
             return
         if not match["far_lid"]:
             self._assembly.fault(

@@ -135,7 +135,7 @@ class _Reader:
     def _far_token(self, far: str, description: str, number: int, line: str) -> str | None:
         """Return the token of a far end, ``None`` when it is no guid; remember what it is called."""
         if not _ID.fullmatch(far):
-            self._assembly.damaged(number, line, "far end without a guid")
+            self._assembly.report_damage(number, line, "far end without a guid")
             return None
         token = _token(far)
         known = self._assembly.mentions.get(token)
@@ -148,13 +148,13 @@ class _Reader:
     def _odd_port(self, number: int, line: str) -> None:
         """Take a port line that ends before the speed, when it still names both ends."""
         if self._current is None:
-            self._assembly.damaged(number, line, "port line that belongs to no node")
+            self._assembly.report_damage(number, line, "port line that belongs to no node")
             return
         match = _BARE_PORT.match(line)
         if match is None or not _ID.fullmatch(match[2]):
-            self._assembly.damaged(number, line)
+            self._assembly.report_damage(number, line)
             return
-        self._assembly.damaged(number, line, "cable known, but the end of the line is missing")
+        self._assembly.report_damage(number, line, "cable known, but the end of the line is missing")
         far = _token(match[2])
         self._assembly.mentions.setdefault(far, ("", number))
         self._assembly.claim((self._current, int(match[1])), (far, int(match[3])), UNREPORTED, number)
@@ -175,13 +175,13 @@ class _Reader:
         elif _IGNORED.match(line):
             self._current = None
         else:
-            self._assembly.damaged(number, line)
+            self._assembly.report_damage(number, line)
             # A broken header: the guid line above it still names the node of the ports.
-            self._current = self._announced() if line.startswith(("Sw", "Ca", "Rt")) else None
+            self._current = self._get_announced() if line.startswith(("Sw", "Ca", "Rt")) else None
             if self._current:
                 self._assembly.mentions.setdefault(self._current, ("", number))
 
-    def _announced(self) -> str | None:
+    def _get_announced(self) -> str | None:
         """Return the token of the last guid line, when no header followed it yet."""
         match = _GUID_LINE.match(self._guid_line)
         return f"{_TOKEN_OF_GUID_LINE[match[1]]}-{match[2].lower():0>16}" if match else None
@@ -192,14 +192,14 @@ class _Reader:
         token = self._tokens.get(written)
         if token is None:
             if not _ID.fullmatch(written):
-                self._assembly.damaged(number, line, "node without a guid")
+                self._assembly.report_damage(number, line, "node without a guid")
                 self._current = None
                 return
             token = _token(written)
         text = _HEADER_TEXT.match(rest)
         description, tail = (text[1], text[2]) if text else ("", "")
         if text is None:
-            self._assembly.damaged(number, line, "node known, but the end of the line is missing")
+            self._assembly.report_damage(number, line, "node known, but the end of the line is missing")
         lid_text = _HEADER_LID.search(tail)
         lid = self._assembly.lid(lid_text[1], description, number) if lid_text else None
         self._assembly.node(_HEADER_KINDS[word], token, description, int(ports), lid, number)
@@ -256,7 +256,7 @@ def read_ports_report(text: str, *, source: str) -> Fabric:
         elif match := _OPEN.match(line):
             ends.append((_port(match.groups()[:4], match[7]), number))
         elif line and not line.startswith("#"):
-            assembly.damaged(number, line)
+            assembly.report_damage(number, line)
     _add_to_assembly(assembly, ends, links)
     if not assembly.has_switch():
         raise InputError(f"{source}: no switch at all in it, so no fabric", hint="give the output of `ibnetdiscover`")

@@ -46,7 +46,7 @@ def read_ibsim_net(text: str, *, source: str) -> Fabric:
         elif current is not None and (match := _PORT.match(line)):
             _read_port(assembly, current, number, match)
         elif not _IGNORED.match(line):
-            assembly.damaged(number, line)
+            assembly.report_damage(number, line)
     if not assembly.has_switch():
         raise InputError(f"{source}: no switch at all in it, so no fabric", hint="give an ibsim .net file")
     return assembly.finish()

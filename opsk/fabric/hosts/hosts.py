@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.graph import HcaLink
-from opsk.fabric.hosts.ports import HostPort, Place, device_slot, family_of, natural_key, sort_ports
+from opsk.fabric.hosts.ports import HostPort, Place, device_slot, mask_numbers, natural_key, sort_ports
 
 COMPUTE, STORAGE, MANAGEMENT = "compute", "storage", "management"
 
@@ -58,8 +58,8 @@ __all__ = [
     "Host",
     "HostPort",
     "device_slot",
-    "family_of",
     "find_hosts",
+    "mask_numbers",
     "natural_key",
 ]
 GENERIC_NAMES = frozenset(
@@ -99,11 +99,11 @@ def classify_hosts(
     full = [name for name, ports in hosts.items() if roles[name] == COMPUTE and 2 * len(ports) > usual]
     compute = set(full)
     pattern = _build_pattern({name: hosts[name] for name in full if name not in shared}, usual)
-    members = Counter(family_of(name) for name in hosts if not hints[name])
+    members = Counter(mask_numbers(name) for name in hosts if not hints[name])
     for name, ports in hosts.items():
         if name not in compute and (compute_nodes is None or roles[name] == COMPUTE):
             hinted = bool(hints[name]) and compute_nodes is None
-            if _is_compute(name, ports, pattern, hinted=hinted, members=members[family_of(name)]):
+            if _is_compute(name, ports, pattern, hinted=hinted, members=members[mask_numbers(name)]):
                 roles[name] = COMPUTE
                 compute.add(name)
     return roles, _families_to_compare(hosts, compute - set(shared), members)
@@ -113,7 +113,7 @@ def _families_to_compare(
     hosts: Mapping[str, Ports], compute: Collection[str], members: Mapping[str, int]
 ) -> dict[str, str]:
     """Return the family of each host; those without one of some size are of the one that most compute nodes are of."""
-    family_by_name = {name: family_of(name) for name in hosts}
+    family_by_name = {name: mask_numbers(name) for name in hosts}
     alone = {name for name in compute if members[family_by_name[name]] < _MIN_FAMILY}
     sizes = Counter(family_by_name[name] for name in compute if name not in alone)
     family, size = max(sizes.items(), key=lambda item: (item[1], item[0]), default=("", 0))
@@ -136,10 +136,10 @@ def _collect_hints(hosts: Mapping[str, Ports]) -> dict[str, str]:
     hints = {name: classify_name(name) for name in hosts}
     ports: Counter[str] = Counter()
     for name, entries in hosts.items():
-        ports[family_of(name) if hints[name] else ""] += len(entries)
+        ports[mask_numbers(name) if hints[name] else ""] += len(entries)
     family, count = max(ports.items(), key=lambda item: item[1], default=("", 0))
     if family and 2 * count > ports.total():
-        return {name: "" if hint and family_of(name) == family else hint for name, hint in hints.items()}
+        return {name: "" if hint and mask_numbers(name) == family else hint for name, hint in hints.items()}
     return hints
 
 
@@ -156,7 +156,7 @@ def _count_families(hosts: Mapping[str, Ports], hints: Mapping[str, str]) -> dic
     members: defaultdict[str, list[int]] = defaultdict(list)
     for name, ports in hosts.items():
         if not hints[name]:
-            members[family_of(name)].append(len(ports))
+            members[mask_numbers(name)].append(len(ports))
     alone = Counter(counts[0] for counts in members.values() if len(counts) == 1)
     crowds = {_group_name(count): [count] * number for count, number in alone.items() if number >= _MIN_FAMILY}
     return {**members, **crowds}
@@ -164,7 +164,7 @@ def _count_families(hosts: Mapping[str, Ports], hints: Mapping[str, str]) -> dic
 
 def _family(name: str, ports: Ports, families: Mapping[str, list[int]]) -> str:
     """Return the key of the family of a host."""
-    family = family_of(name)
+    family = mask_numbers(name)
     crowd = _group_name(len(ports))
     return crowd if len(families.get(family, ())) == 1 and crowd in families else family
 
@@ -273,7 +273,7 @@ def _is_named_like(name: str, pattern: _ComputePattern) -> bool:
 
 def _words(name: str) -> tuple[str, ...]:
     """Return the words of a host name without its domain, each number as ``#``."""
-    return tuple(re.findall(r"[a-z0-9#]+", family_of(name.lower().split(".")[0])))
+    return tuple(re.findall(r"[a-z0-9#]+", mask_numbers(name.lower().split(".")[0])))
 
 
 def _find_common_words(names: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
@@ -324,15 +324,15 @@ def _find_doubled(hosts: Mapping[str, Ports]) -> dict[str, str]:
     ordinary = {name: ports for name, ports in hosts.items() if usual < 2 * len(ports) < 2 * _MORE * usual}
     if usual < _MAX_SERVER_HCAS or len(ordinary) < _MIN_HOSTS or len(large) > max(1, _RARE * len(hosts)):
         return {}
-    ordinary_families = {family_of(name) for name in ordinary}
-    families = Counter(map(family_of, large))
+    ordinary_families = {mask_numbers(name) for name in ordinary}
+    families = Counter(map(mask_numbers, large))
     pattern = _CablingPattern.of(ordinary)
     reasons = {}
     for name, ports in large.items():
-        family = family_of(name)
+        family = mask_numbers(name)
         if families[family] > 1 and family not in ordinary_families:
             continue
-        styles = sorted({family_of(port.device) for port in ports})
+        styles = sorted({mask_numbers(port.device) for port in ports})
         why = pattern.explain_two(ports) if usual > _MAX_SERVER_HCAS or len(styles) > 1 else ""
         if why:
             named = f" ({' and '.join(styles)})" if len(styles) > 1 else ""

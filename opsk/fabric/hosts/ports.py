@@ -34,7 +34,7 @@ def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part)
 
 
-def family_of(name: str) -> str:
+def mask_numbers(name: str) -> str:
     """Return the name with each number replaced by ``#``: hosts of one kind share it."""
     return re.sub(r"\d+", "#", name)
 

@@ -228,9 +228,9 @@ def find_side_leaves(
     )
     roles: dict[str, str] = {}
     parts = {group.part for group in usual}
-    rails = _leaves_of(usual)
+    rails = _collect_leaves(usual)
     for groups in _networks(unlike):
-        roles |= _classify_side(search, _leaves_of(groups), rails, apart=groups[0].part not in parts)
+        roles |= _classify_side(search, _collect_leaves(groups), rails, apart=groups[0].part not in parts)
     if not roles:
         roles = _classify_among_rails(search, usual)
     return roles if _is_minority(roles, patterns) else {}
@@ -247,7 +247,7 @@ class _Search:
     patterns: NodePatterns
 
 
-def _leaves_of(groups: Iterable[Group]) -> frozenset[str]:
+def _collect_leaves(groups: Iterable[Group]) -> frozenset[str]:
     return frozenset[str]().union(*(group.leaves for group in groups))
 
 
@@ -273,7 +273,7 @@ def _classify_among_rails(search: _Search, groups: Sequence[Group]) -> dict[str,
         return roles
     storage = [host for host in search.others if host.role == STORAGE]
     served = {port.switch for host in storage for port in host.ports}
-    served_leaves = _leaves_of(group for group in groups if not served.isdisjoint(group.leaves))
+    served_leaves = _collect_leaves(group for group in groups if not served.isdisjoint(group.leaves))
     servers = [host for host in storage if all(port.switch in served_leaves for port in host.ports)]
     if servers and _are_many(servers, served_leaves, search.patterns) and _is_odd(served_leaves, search.patterns):
         return dict.fromkeys(served_leaves, STORAGE)

@@ -38,7 +38,7 @@ def read_lspci(text: str, *, source: str) -> NodeTopology | None:
     return NodeTopology(
         gpus=tuple(Gpu(index=index, pci=address, model=name) for index, (address, name) in enumerate(gpus)),
         nics=tuple(
-            Nic(name=address, pci=address, link_layer=pci.link_layer_of(kind), description=name)
+            Nic(name=address, pci=address, link_layer=pci.get_link_layer(kind), description=name)
             for address, kind, name in nics
         ),
         source=source,

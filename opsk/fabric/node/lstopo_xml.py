@@ -208,7 +208,7 @@ def _nic(entry: _Function, root: Element) -> Nic:
     device = rdma or next(iter(entry.names), None)
     guid = re.sub(r"[^0-9a-f]", "", entry.infos.get("NodeGUID", "").lower())
     lid = entry.infos.get("Port1LID", "")
-    layer = pci.link_layer_of(entry.kind)
+    layer = pci.get_link_layer(entry.kind)
     has_lid = re.fullmatch(r"0x[0-9a-fA-F]{1,4}", lid) is not None and int(lid, 16) > 0
     if has_lid or entry.infos.get("Address", "").count(":") + 1 == _IPOIB_OCTETS:
         layer = pci.INFINIBAND

@@ -193,7 +193,7 @@ def _nics(tree: _Tree, source: str) -> list[tuple[Nic, pci.Place]]:
             guid=_guid(net.get("guid")),
             port=_number(net.get("port")) or None,
             bytes_per_s=mbit_per_s(speed) if speed else None,
-            link_layer=pci.link_layer_of(function_class),
+            link_layer=pci.get_link_layer(function_class),
         )
         nics.append((nic, entry.place))
     return nics

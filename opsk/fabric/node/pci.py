@@ -47,7 +47,7 @@ def is_nic(pci_class: str) -> bool:
     return pci_class.startswith("02") or pci_class == "0c06"
 
 
-def link_layer_of(pci_class: str) -> str | None:
+def get_link_layer(pci_class: str) -> str | None:
     """Return the link layer of a network controller's class."""
     return _LINK_LAYERS.get(pci_class)
 

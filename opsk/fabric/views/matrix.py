@@ -9,7 +9,7 @@ from enum import Enum
 
 from opsk.fabric.fabric import Fabric, Fault
 from opsk.fabric.hosts.hosts import COMPUTE
-from opsk.fabric.hosts.ports import device_slot, family_of, natural_key
+from opsk.fabric.hosts.ports import device_slot, mask_numbers, natural_key
 from opsk.fabric.leaves.leaf import Leaf
 from opsk.fabric.rails import Attachment, Rails
 from opsk.fabric.views.marks import ON_WRONG_LEAF, SLOW, Loads, Marks, build_marks, max_load, scale_step
@@ -33,11 +33,11 @@ class RailPorts:
 
     def usual_rails(self, node: str) -> frozenset[int]:
         """Return the rails that nodes of this kind have."""
-        return self.families[family_of(node)][0]
+        return self.families[mask_numbers(node)][0]
 
     def usual_bytes_per_s(self, node: str) -> float:
         """Return the bandwidth of most ports of nodes of this kind."""
-        return self.families[family_of(node)][1]
+        return self.families[mask_numbers(node)][1]
 
 
 def build_rail_ports(rails: Rails, marks: Marks) -> RailPorts:
@@ -110,7 +110,7 @@ def _compute_families(
 ) -> dict[str, tuple[frozenset[int], float]]:
     members: defaultdict[str, list[str]] = defaultdict(list)
     for name in rails.attachments:
-        members[family_of(name)].append(name)
+        members[mask_numbers(name)].append(name)
     families = {}
     for family, names in members.items():
         has = Counter(rail for name in names for rail in by_node[name])

@@ -60,7 +60,7 @@ class Folding:
         """Add the switches of one tier, folded no more than needed to be few enough."""
         if not switches:
             return
-        kind_of = self._kind_of(level, switches)
+        kind_of = self._classify_switches(level, switches)
         max_boxes = self._max_above if level else self._max_leaves
         groups: list[tuple[str, ...]] = [(guid,) for guid in switches]
         if len(groups) > max_boxes and level is not None:
@@ -93,7 +93,7 @@ class Folding:
         leaf = self._rails.leaves.get(guid)
         return leaf.unit if leaf else None
 
-    def _kind_of(self, level: int | None, switches: Sequence[str]) -> dict[str, Hashable]:
+    def _classify_switches(self, level: int | None, switches: Sequence[str]) -> dict[str, Hashable]:
         """Return the kind of each switch, by similar cabling: leaves by what is above, others by what is below."""
         if level is None:
             return dict.fromkeys(switches, 0)
@@ -341,7 +341,7 @@ class Boxes:
         return Box(
             switches=tuple(group),
             tier=self._tier.get(group[0]),
-            hosts=self._hosts_of(group),
+            hosts=self._count_hosts(group),
             hca_links=sum(leaf.hca_links for leaf in leaves),
             up_cables=sum(self._cables(guid, direction=1) for guid in group),
             down_cables=sum(self._cables(guid, direction=-1) for guid in group),
@@ -353,7 +353,7 @@ class Boxes:
             faults=tuple(fault for guid in group for fault in self._marks.switches.get(guid, ())),
         )
 
-    def _hosts_of(self, group: Sequence[str]) -> dict[str, int]:
+    def _count_hosts(self, group: Sequence[str]) -> dict[str, int]:
         names: defaultdict[str, set[str]] = defaultdict(set)
         for guid in group:
             for role, members in self._hosts.get(guid, {}).items():

@@ -54,7 +54,7 @@ def advance(machine: Machine, work: Work, now_unix_s: float) -> Machine:
     """Return the node at another time: counters have grown by the power and traffic until now."""
     passed_s = max(0.0, now_unix_s - machine.at_unix_s)
 
-    def grown(counts: tuple[float, ...], rates: tuple[float, ...]) -> tuple[float, ...]:
+    def grow(counts: tuple[float, ...], rates: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(count + rate * passed_s for count, rate in zip(counts, rates, strict=True))
 
     cpu_s = {
@@ -64,9 +64,9 @@ def advance(machine: Machine, work: Work, now_unix_s: float) -> Machine:
     return replace(
         machine,
         at_unix_s=machine.at_unix_s + passed_s,
-        energy_j=grown(machine.energy_j, machine.power_w),
-        link_bytes=grown(machine.link_bytes, machine.link_bytes_per_s),
-        port_bytes=grown(machine.port_bytes, machine.port_bytes_per_s),
+        energy_j=grow(machine.energy_j, machine.power_w),
+        link_bytes=grow(machine.link_bytes, machine.link_bytes_per_s),
+        port_bytes=grow(machine.port_bytes, machine.port_bytes_per_s),
         processors_j=machine.processors_j + machine.processors_w * passed_s,
         job_cpu_s=cpu_s,
     )
@@ -74,7 +74,7 @@ def advance(machine: Machine, work: Work, now_unix_s: float) -> Machine:
 
 def update_draw(machine: Machine, work: Work) -> Machine:
     """Return the node with the power and traffic that its work and its faults cause from now on."""
-    jobs = tuple(work.busy_job_of(gpu) for gpu in range(machine.gpus))
+    jobs = tuple(work.find_busy_job(gpu) for gpu in range(machine.gpus))
     busy = tuple(job is not None for job in jobs)
     paces = tuple(0.0 if job is None else job.pace for job in jobs)
     linked = not machine.is_domain_broken

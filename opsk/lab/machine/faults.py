@@ -159,7 +159,7 @@ def _add_fault(
 ) -> tuple[NodeFault, ...]:
     folders = tuple(folders)
 
-    def broken(machine: Machine) -> Machine:
+    def break_gpu(machine: Machine) -> Machine:
         last = machine.reported_xids[-1].number if machine.reported_xids else 0
         reports = [XidReport(number=last + index, gpu=gpu, xid=code) for index, (gpu, code) in enumerate(xids, 1)]
         known = machine.faults if fault in machine.faults else (*machine.faults, fault)
@@ -175,7 +175,7 @@ def _add_fault(
         _append_kernel_log(
             folder, [*lines, *(f"mlx5_core {pci_address(index)} ib{index}: Link down" for index in gone)]
         )
-    _edit_machines(lab, folders, broken)
+    _edit_machines(lab, folders, break_gpu)
     return tuple(NodeFault(node=folder.name, fault=fault) for folder in folders)
 
 

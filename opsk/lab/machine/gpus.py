@@ -158,7 +158,7 @@ def compute_power_w(machine: Machine, gpu: int, job: NodeJob | None) -> float:
     job
         The job that it works for: at a lower pace than predicted it waits in between. ``None`` for an idle GPU.
     """
-    if LOST_BY_XID in machine.xids_of(gpu):
+    if LOST_BY_XID in machine.list_xids(gpu):
         return 0.0
     if job is None:
         return IDLE_W + gpu
@@ -175,7 +175,7 @@ def compute_power_w(machine: Machine, gpu: int, job: NodeJob | None) -> float:
 
 def build_gpu_state(machine: Machine, work: Work) -> StandInState:
     """Return all GPUs of the node as its counters, its work and its faults have them."""
-    gpus = tuple(_build_gpu(machine, index, work.busy_job_of(index)) for index in range(machine.gpus))
+    gpus = tuple(_build_gpu(machine, index, work.find_busy_job(index)) for index in range(machine.gpus))
     events = tuple(
         StandInEvent(number=each.number, gpu=each.gpu, datum=each.xid)
         for each in machine.reported_xids
@@ -260,7 +260,7 @@ def _build_processes(job: NodeJob | None, gpu: int, used_bytes: int) -> tuple[St
 def _apply_faults(machine: Machine, index: int, gpu: StandInGpu) -> StandInGpu:
     """Return a GPU with the effects of its XIDs, and of the state of its NVLink domain."""
     keys: dict[str, Value] = {}
-    for code in machine.xids_of(index):
+    for code in machine.list_xids(index):
         if action := _ACTIONS.get(xid(code).class_):
             keys["recovery_action"] = action
         if code == LOST_BY_XID:

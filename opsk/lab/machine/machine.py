@@ -118,7 +118,7 @@ class Machine:
             for fault in self.faults
         )
 
-    def xids_of(self, gpu: int) -> tuple[int, ...]:
+    def list_xids(self, gpu: int) -> tuple[int, ...]:
         """Return the XIDs of a GPU's faults."""
         return tuple(fault.xid for fault in self.faults if (fault.kind, fault.what) == ("gpu", str(gpu)))
 

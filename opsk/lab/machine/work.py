@@ -117,18 +117,18 @@ class Work:
 
     jobs: Mapping[str, NodeJob] = field(default_factory=dict)
 
-    def job_of(self, gpu: int) -> NodeJob | None:
+    def find_job(self, gpu: int) -> NodeJob | None:
         """Return the job that has a GPU."""
         return next((job for job in self.jobs.values() if gpu in job.gpus), None)
 
-    def busy_job_of(self, gpu: int) -> NodeJob | None:
+    def find_busy_job(self, gpu: int) -> NodeJob | None:
         """Return the job that a GPU works for: it does as long as its job has a process on this node."""
-        job = self.job_of(gpu)
+        job = self.find_job(gpu)
         return job if job is not None and job.pids else None
 
     def is_busy(self, gpu: int) -> bool:
         """Return whether a GPU works."""
-        return self.busy_job_of(gpu) is not None
+        return self.find_busy_job(gpu) is not None
 
 
 def find_work(folders: Iterable[MachineFolder], conf: Path, now_unix_s: float) -> dict[str, Work]:

@@ -34,7 +34,7 @@ _SWITCHES_WAIT = "5:00"
 _LESS = 0.95
 """A node with less than this share of the others' bandwidth is one that the others wait for."""
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._\-]{1,255}")
-__all__ = ["Launch", "Setting", "Torchrun", "launch_of", "rank_map"]
+__all__ = ["Launch", "Setting", "Torchrun", "build_launch", "rank_map"]
 _RANK_FILE_NOTE = (
     "use the rank file for a step inside the job, never for sbatch itself: SLURM_HOSTFILE=FILE srun "
     "--distribution=arbitrary, one task a GPU; it sets SLURM_PROCID and SLURM_LOCALID, not SLURM_NODEID: take the rank "
@@ -292,7 +292,7 @@ class Launch:
     notes: tuple[str, ...] = ()
 
 
-def launch_of(
+def build_launch(
     placement: Placement,
     rails: Rails,
     *,

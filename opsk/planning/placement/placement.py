@@ -157,7 +157,7 @@ def place(problem: PlacementProblem, *, with_links: bool = False, searching: boo
     return replace(placement, busy=link_shares(ready.job, result.arrangement)) if with_links else placement
 
 
-def nodes_of(job: Job, arrangement: Arrangement) -> tuple[str, ...]:
+def list_nodes(job: Job, arrangement: Arrangement) -> tuple[str, ...]:
     """Return the nodes of an arrangement in order."""
     return tuple(job.nodes[node] for node in arrangement.order)
 
@@ -229,7 +229,7 @@ def build_placement(ready: Prepared, result: PlacementResult, rails: Rails) -> P
                 dp_rank=coordinates["dp"][rank],
             )
         )
-    names = nodes_of(job, chosen)
+    names = list_nodes(job, chosen)
     default_traffic = _compute_traffic(job, default)
     return Placement(
         ranks=tuple(ranks),

@@ -67,7 +67,7 @@ class RankMap:
             for number, node in enumerate(self.nodes)
         )
 
-    def is_order_of(self, nodes: Sequence[str]) -> bool:
+    def matches_block_order(self, nodes: Sequence[str]) -> bool:
         """Return whether Slurm produces this map by itself, with tasks in blocks on these nodes."""
         return self.is_node_by_node and self.names == tuple(nodes)
 

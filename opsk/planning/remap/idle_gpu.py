@@ -216,7 +216,7 @@ def _describe_circuits(situation: Situation, ranks: Index, chosen: list[Slot]) -
     lines = []
     for rank, (number, gpu) in zip(ranks.tolist(), chosen, strict=True):
         ports = situation.job.ports
-        new, old = ports.attached(number, gpu), ports.hcas[int(situation.rank_placement.port[0, rank])]
+        new, old = ports.find_attachment(number, gpu), ports.hcas[int(situation.rank_placement.port[0, rank])]
         if new is not None and old is not None:
             leaf = situation.rails.leaves[old.leaf].description if old.leaf in situation.rails.leaves else old.leaf
             lines.append(

@@ -63,7 +63,7 @@ def nearness(situation: Situation, node: int, other: int) -> tuple[bool, bool, i
 def distance(situation: Situation, node: int, other: int) -> tuple[bool, bool, int]:
     """Return how far two nodes are apart: another HB domain, another unit, switch-to-switch cables."""
     ports = situation.job.ports
-    here, there = ports.attached(node, 0), ports.attached(other, 0)
+    here, there = ports.find_attachment(node, 0), ports.find_attachment(other, 0)
     cables = _FAR
     if here is not None and there is not None:
         cables = situation.rails.leaf_distance.get((here.leaf, there.leaf), _FAR)

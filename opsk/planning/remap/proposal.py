@@ -214,7 +214,7 @@ def _list_moves(situation: Situation, impact: FailureImpact, proposal: Proposal)
     for rank in moved.tolist():
         number, gpu = int(proposal.node[rank]), int(proposal.gpu[rank])
         old = ports.hcas[int(rank_placement.port[0, rank])]
-        new = old if proposal.kind is Kind.OPTICAL else impact.ports.attached(number, gpu)
+        new = old if proposal.kind is Kind.OPTICAL else impact.ports.find_attachment(number, gpu)
         moves.append(
             Move(
                 rank=rank,

@@ -109,14 +109,14 @@ def _build_option(situation: Situation, impact: FailureImpact, terms: Terms, pro
     then = compare_with_today(situation, proposal.plan, proposal.verdict, proposal.step_s)
     down = downtime(terms, proposal.way, switches=proposal.switches)
 
-    def lost_over(when: Terms) -> tuple[Part, ...]:
+    def sum_losses(when: Terms) -> tuple[Part, ...]:
         return proposal.lost(when) if proposal.lost is not None else losses(when, down, then.loss)
 
     over_s = terms.horizon_s if terms.until_end_s is None else terms.until_end_s
-    ahead = total(lost_over(replace(terms, horizon_s=over_s)))
+    ahead = total(sum_losses(replace(terms, horizon_s=over_s)))
     goodput = max(1.0 - ahead / over_s, 0.0) if over_s > 0 else None
     return build_option(
-        situation, impact, terms, proposal, then, down=down, down_s=total(down), lost=lost_over(terms),
+        situation, impact, terms, proposal, then, down=down, down_s=total(down), lost=sum_losses(terms),
         goodput=(goodput, over_s),
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ def assess_damage(situation: Situation, impact: FailureImpact, degraded: Predict
     ranks = []
     for rank in np.union1d(dead, fallen).tolist():
         node, gpu = int(rank_placement.node[0, rank]), int(rank_placement.gpu[0, rank])
-        before, after = ports.hcas[int(rank_placement.port[0, rank])], impact.ports.attached(node, gpu)
+        before, after = ports.hcas[int(rank_placement.port[0, rank])], impact.ports.find_attachment(node, gpu)
         is_dead = bool(impact.dead[node, gpu])
         ranks.append(
             AffectedRank(

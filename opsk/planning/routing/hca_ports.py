@@ -45,7 +45,7 @@ class Ports:
         """Return the port of a GPU without HCA."""
         return len(self.hcas) - 1
 
-    def attached(self, node: int, gpu: int) -> Attachment | None:
+    def find_attachment(self, node: int, gpu: int) -> Attachment | None:
         """Return the HCA that a GPU uses."""
         return self.hcas[int(self.port[node, gpu])]
 

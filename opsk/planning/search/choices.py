@@ -295,7 +295,7 @@ def find_variants(case: PlanRequest, candidate: Candidate) -> Variants:
     if space.size > MAX_VARIANTS:
         return Variants(values={})
     like: list[Plan] = []
-    for table in space.written_out(rows=MAX_VARIANTS):
+    for table in space.list_tables(rows=MAX_VARIANTS):
         predicted = predict(case.model, table, case.cluster, case.efficiency)
         likely_s = predicted.time.step_s.expected / predicted.memory.fit_probability / table.global_batch
         rows = np.flatnonzero(np.abs(likely_s / candidate.likely_s - 1.0) <= LIKE_WITHIN)

@@ -198,7 +198,7 @@ class FabricSearch:
         self.unplaceable: set[tuple[int, ...]] = set()
         self._placed: dict[Plan, PlacedPlan] = {}
 
-    def placed(self, requests: Sequence[PlanRequest], result: SearchResult) -> Iterator[SearchResult]:
+    def place_layouts(self, requests: Sequence[PlanRequest], result: SearchResult) -> Iterator[SearchResult]:
         """Yield what a search found with its lists as placed, after every layout; at last the whole answer.
 
         Parameters
@@ -208,10 +208,10 @@ class FabricSearch:
         """
         layouts = _Layouts(self, requests, result)
         answer = replace(result, best=(), best_fitting=(), likely=())
-        for best in layouts.listed("best_fitting", FITS_FROM):
+        for best in layouts.follow_list("best_fitting", FITS_FROM):
             answer = replace(answer, best_fitting=best, best=best)
             yield answer
-        for best in layouts.listed("best", OOM_UP_TO):
+        for best in layouts.follow_list("best", OOM_UP_TO):
             answer = replace(answer, best=best)
             yield answer
         yield answer
@@ -270,7 +270,7 @@ class _Layouts:
         self._spaces: dict[int, Space] = {}
         self._rows: dict[tuple[int, tuple[int, ...]], _Rows] = {}
 
-    def listed(self, name: str, chance: float) -> Iterator[tuple[Candidate, ...]]:
+    def follow_list(self, name: str, chance: float) -> Iterator[tuple[Candidate, ...]]:
         """Yield one of the lists as it is known after every layout; its plans have more than a ``chance`` to fit."""
         most, best = self.requests[0].most, tuple[Candidate, ...]()
         uppers = self._compute_upper_bounds(name, most)

@@ -104,7 +104,7 @@ def list_values(space: Space, axis: str) -> list[int]:
     if axis not in _LISTS:
         return [int(value) for value in np.unique(space.nodes[axis])]
     lists = getattr(space, _LISTS[axis])
-    _, entries = lists.multiplied(np.unique(space.nodes[_LISTS[axis]]))
+    _, entries = lists.multiply(np.unique(space.nodes[_LISTS[axis]]))
     return [int(value) for value in np.unique(lists.columns[axis][entries])]
 
 

@@ -224,7 +224,7 @@ def _walk(space: Space, result: SearchResult) -> Iterator[SearchResult]:
     """Yield the result after every batch, evaluating every plan."""
     yield result
     request = space.request
-    for table in space.written_out(rows=ROWS):
+    for table in space.list_tables(rows=ROWS):
         result = result.with_rows(table, predict(request.model, table, request.cluster, request.efficiency))
         yield result
 
@@ -287,7 +287,7 @@ class _Bounding:
 
     def _with_families(self, result: SearchResult, nodes: IntColumn) -> Iterator[SearchResult]:
         """Yield the result after every batch of families of some nodes: pruned by bounds, or evaluated."""
-        _, families = self._multiplied("shardings", _Families(owner=nodes, columns={}))
+        _, families = self._multiply("shardings", _Families(owner=nodes, columns={}))
         needed_bytes = self._needed_bytes(family_bytes, families)
         fits = self.goal.can_fit(needed_bytes)
         result = result.without(self._count(families, "orders", "recomputes", rows=~fits))
@@ -311,7 +311,7 @@ class _Bounding:
 
     def _with_plans(self, result: SearchResult, families: _Families, of_families: FamilyFloors) -> SearchResult:
         """Return the result with the plans of some families evaluated, schedule by schedule."""
-        place, orders = self._multiplied("orders", families)
+        place, orders = self._multiply("orders", families)
         floors = Floors.joined(
             [schedule_floors(of_families.only(place[rows]), table) for rows, table in self._tables(orders)]
         )
@@ -329,7 +329,7 @@ class _Bounding:
 
     def _with_recomputes(self, result: SearchResult, orders: _Families, of_orders: Floors) -> SearchResult:
         """Return the result with the plans of some schedules evaluated, those that recompute all or nothing first."""
-        place, plans = self._multiplied("recomputes", orders)
+        place, plans = self._multiply("recomputes", orders)
         floors = of_orders.only(place)
         partly = plans.columns["recompute_layers"] > 0
         result = self._with_rows(result, plans, np.flatnonzero(~partly))
@@ -348,10 +348,10 @@ class _Bounding:
             result = result.with_rows(table, predicted)
         return result
 
-    def _multiplied(self, name: str, families: _Families) -> tuple[IntColumn, _Families]:
+    def _multiply(self, name: str, families: _Families) -> tuple[IntColumn, _Families]:
         """Return every family once for each entry of its node's list of ``name``: the row that it was, and the rows."""
         lists: Choices = getattr(self.space, name)
-        place, entry = lists.multiplied(self.space.nodes[name][families.owner])
+        place, entry = lists.multiply(self.space.nodes[name][families.owner])
         rows = families.only(place)
         return place, _Families(owner=rows.owner, columns={**rows.columns, **_select_rows(lists.columns, entry)})
 

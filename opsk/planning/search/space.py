@@ -56,7 +56,7 @@ class Choices:
             starts=before[self.starts], columns={name: column[entries] for name, column in self.columns.items()}
         )
 
-    def multiplied(self, lists: IntColumn) -> tuple[IntColumn, IntColumn]:
+    def multiply(self, lists: IntColumn) -> tuple[IntColumn, IntColumn]:
         """Return every entry of ``lists[0]``, of ``lists[1]`` and so on: its list, and its index in the columns."""
         counts = self.counts(lists)
         owner = np.repeat(np.arange(lists.shape[0]), counts)
@@ -298,24 +298,24 @@ class Space:
         of_node = {name: self.nodes[name][nodes] for name in _OF_NODE}
         of_node["sequence_parallel"] = of_node["sequence_parallel"].astype(np.bool_)
         total = np.full(nodes.shape, request.global_batch)
-        return PlanTable.varied(request.template, nodes.shape[0], **{**of_node, "global_batch": total, **columns})
+        return PlanTable.repeat_with(request.template, nodes.shape[0], **{**of_node, "global_batch": total, **columns})
 
-    def written_out(self, *, rows: int) -> Iterator[PlanTable]:
+    def list_tables(self, *, rows: int) -> Iterator[PlanTable]:
         """Yield all plans, about ``rows`` at a time."""
         ends = np.cumsum(self.sizes)
         start = 0
         while start < len(self):
             before = int(ends[start - 1]) if start else 0
             stop = max(int(np.searchsorted(ends, before + rows, side="right")), start + 1)
-            yield self._all_of(np.arange(start, stop))
+            yield self._list_plans(np.arange(start, stop))
             start = stop
 
-    def _all_of(self, nodes: IntColumn) -> PlanTable:
+    def _list_plans(self, nodes: IntColumn) -> PlanTable:
         """Return all plans of some nodes."""
         owner, columns = nodes, dict[str, IntColumn]()
         for name in _LISTS:
             choices: Choices = getattr(self, name)
-            place, entry = choices.multiplied(self.nodes[name][owner])
+            place, entry = choices.multiply(self.nodes[name][owner])
             columns = {key: column[place] for key, column in columns.items()}
             columns |= {key: column[entry] for key, column in choices.columns.items()}
             owner = owner[place]
@@ -333,7 +333,7 @@ def build_space(request: PlanRequest) -> Space:
     rows = np.array(list(layouts.rows()), dtype=np.int64).reshape(-1, len(_OF_LAYOUT) + len(_ROW_LISTS))
     columns = dict(zip((*_OF_LAYOUT, *_ROW_LISTS), rows.T, strict=True))
     steps = Choices.of(("micro_batch", "sequence_parallel", "orders"), layouts.numbers["steps"].lists)
-    place, entry = steps.multiplied(columns.pop("steps"))
+    place, entry = steps.multiply(columns.pop("steps"))
     columns = {name: column[place] for name, column in columns.items()}
     columns |= {name: column[entry] for name, column in steps.columns.items()}
     return Space(

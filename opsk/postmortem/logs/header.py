@@ -250,7 +250,7 @@ class Heading:
         """Return the host where all lines are of one, else nothing."""
         return next(iter(self._hosts)) if len(self._hosts) == 1 else ""
 
-    def rank_of(self, local_rank: int, node_rank: int | None, node: str) -> int | None:
+    def find_rank(self, local_rank: int, node_rank: int | None, node: str) -> int | None:
         """Return the job's rank of a rank of a node, where this log states it for that node."""
         firsts = self._firsts.get(node_rank, set())
         if len(firsts) == 1 and (node_rank is not None or len(self._firsts) == 1):

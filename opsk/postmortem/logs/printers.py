@@ -72,7 +72,7 @@ def resolve_rank(who: Printer, heading: Heading, node: str = "") -> int | None:
     """Return the rank of the job, where it is stated or the log's beginning lists its node's ranks."""
     if who.rank is not None or who.local_rank is None:
         return who.rank
-    return heading.rank_of(who.local_rank, who.node_rank, node)
+    return heading.find_rank(who.local_rank, who.node_rank, node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

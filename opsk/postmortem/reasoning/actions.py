@@ -92,7 +92,7 @@ _LEMON = 3.0
 
 
 @cache
-def _known() -> dict[str, Signature]:
+def _index_signatures() -> dict[str, Signature]:
     """Return signatures by id."""
     return {signature.id: signature for signature in signatures()}
 
@@ -112,7 +112,7 @@ def find_meaning(finding: Finding) -> str:
         return _describe_task_end(finding)
     if finding.signature in _KERNEL:
         return _KERNEL[finding.signature][0]
-    known = _known().get(finding.signature)
+    known = _index_signatures().get(finding.signature)
     return known.what if known is not None else finding.signature
 
 
@@ -136,7 +136,7 @@ def find_advice(finding: Finding) -> tuple[str, str]:
         return _advise_on_exception(finding), ""
     if finding.signature in _KERNEL:
         return _KERNEL[finding.signature][1], ""
-    known = _known().get(finding.signature)
+    known = _index_signatures().get(finding.signature)
     return (known.action, known.source) if known is not None else ("", "")
 
 

@@ -34,7 +34,7 @@ class Numbering:
     per_node: int | None = None
     is_one_node: bool = False
 
-    def rank_of(self, local_rank: int, nodes: Iterable[Node]) -> int | None:
+    def find_rank(self, local_rank: int, nodes: Iterable[Node]) -> int | None:
         """Return the number in the job of a rank of a node; ``None`` where it may be several."""
         if self.is_one_node:
             return local_rank
@@ -126,7 +126,7 @@ def _list_nodes(place: Place | RankProgress, source: str) -> tuple[Node, ...]:
 def _resolve_progress(progress: RankProgress, numbering: Numbering) -> RankProgress:
     if progress.rank is not None or progress.local_rank is None:
         return progress
-    return replace(progress, rank=numbering.rank_of(progress.local_rank, _list_nodes(progress, progress.source)))
+    return replace(progress, rank=numbering.find_rank(progress.local_rank, _list_nodes(progress, progress.source)))
 
 
 def _resolve_finding(finding: Finding, numbering: Numbering, *, tasks_are_nodes: bool) -> Finding:
@@ -139,7 +139,7 @@ def _resolve_finding(finding: Finding, numbering: Numbering, *, tasks_are_nodes:
     if place.rank is not None or place.local_rank is None:
         return finding
     return replace(
-        finding, place=replace(place, rank=numbering.rank_of(place.local_rank, _list_nodes(place, finding.source)))
+        finding, place=replace(place, rank=numbering.find_rank(place.local_rank, _list_nodes(place, finding.source)))
     )
 
 

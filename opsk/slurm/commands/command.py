@@ -82,7 +82,7 @@ class CommandClient:
             if "Invalid job id" in error.message:
                 raise unknown_job_error(job_id) from error
             raise
-        return self._detailed(select_job(records, job_id))
+        return self._add_details(select_job(records, job_id))
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Return all nodes."""
@@ -153,12 +153,12 @@ class CommandClient:
                 detailed.append(add_details(job, record[0]))
             elif len(record) > 1 and queries < MAX_SINGLE_QUERIES:
                 queries += 1
-                detailed.append(self._detailed(job))
+                detailed.append(self._add_details(job))
             else:
                 detailed.append(job)
         return tuple(detailed)
 
-    def _detailed(self, job: JobRecord) -> JobRecord:
+    def _add_details(self, job: JobRecord) -> JobRecord:
         """Add the details of one job; a job that Slurm forgot in between keeps what is known."""
         try:
             text = self._run("scontrol", "-a", "-d", "show", "job", str(job.id))

@@ -114,7 +114,7 @@ class PyslurmProcess:
                 process.stdin.flush()
                 answer = json.loads(self._read(process, until, deadline_s))
             except BrokenPipeError:
-                raise self._ended(process) from None
+                raise self._build_error(process) from None
             except ValueError as error:
                 self.close()
                 raise ProcessFailedError(f"pyslurm's process answers what is no JSON: {error}") from error
@@ -162,7 +162,7 @@ class PyslurmProcess:
                     )
                 chunk = os.read(source, min(_CHUNK_BYTES, expected - len(received)))
                 if not chunk:
-                    raise self._ended(process)
+                    raise self._build_error(process)
                 received += chunk
                 if len(received) == expected == _LENGTH.size:
                     expected += _LENGTH.unpack(received)[0]
@@ -173,7 +173,7 @@ class PyslurmProcess:
                         )
         return bytes(received[_LENGTH.size :])
 
-    def _ended(self, process: subprocess.Popen[bytes]) -> ProcessFailedError:
+    def _build_error(self, process: subprocess.Popen[bytes]) -> ProcessFailedError:
         """Return the error for a process that ended by itself, with the last line that it wrote."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END_WAIT_S)
@@ -344,7 +344,7 @@ class PyslurmClient:
         match, own_release = _RELEASE.search(str(cluster.get("release"))), self._started()
         if match and (int(match.group(1)), int(match.group(2))) < own_release:
             raise PyslurmUnusableError(
-                f"pyslurm {_shown(own_release)} cannot ask slurmctld {match.group()}", hint=_OTHER_WAY
+                f"pyslurm {_format_release(own_release)} cannot ask slurmctld {match.group()}", hint=_OTHER_WAY
             )
         tracked = cluster.get("tracked")
         if tracked is not None and not any(str(name).startswith("gres/gpu") for name in tracked):
@@ -387,7 +387,7 @@ def _rpc_error(number: int | None, message: str) -> SlurmError:
     return SlurmError(f"pyslurm: {message}", hint=hint)
 
 
-def _shown(release: tuple[int, int]) -> str:
+def _format_release(release: tuple[int, int]) -> str:
     return f"{release[0]}.{release[1]:02}"
 
 

@@ -54,7 +54,7 @@ class Difference:
 
 def compare_topologies(before: TopologyConf, after: TopologyConf) -> Difference:
     """Return what changes for nodes from one topology to the other."""
-    old, new = _group_of(before), _group_of(after)
+    old, new = _map_groups(before), _map_groups(after)
     counterpart = _match_groups(old, new)
     stay = [node for node in new if node in old]
     moves = [
@@ -66,7 +66,7 @@ def compare_topologies(before: TopologyConf, after: TopologyConf) -> Difference:
         appear=tuple(sorted(new.keys() - old.keys(), key=natural_key)),
         vanish=tuple(sorted(old.keys() - new.keys(), key=natural_key)),
         moves=tuple(sorted(moves, key=lambda move: natural_key(move.node))),
-        upper_levels=not moves and _joined(before, common) != _joined(after, common),
+        upper_levels=not moves and _describe_connections(before, common) != _describe_connections(after, common),
         sizes=sizes if _numbers(sizes[0]) != _numbers(sizes[1]) else None,
     )
 
@@ -77,7 +77,7 @@ def diff_texts(before: str, after: str, *, before_name: str, after_name: str) ->
     return "".join(f"{line}\n" for line in lines)
 
 
-def _group_of(conf: TopologyConf) -> dict[str, str]:
+def _map_groups(conf: TopologyConf) -> dict[str, str]:
     """Return the group of each node; the first that names it, where two do."""
     group: dict[str, str] = {}
     for name, nodes in conf.groups.items():
@@ -98,7 +98,7 @@ def _match_groups(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, s
     return counterpart
 
 
-def _joined(conf: TopologyConf, nodes: frozenset[str]) -> object:
+def _describe_connections(conf: TopologyConf, nodes: frozenset[str]) -> object:
     """Return what holds groups together: the sets of nodes below upper switches, and the order of blocks.
 
     A switch above one group joins nothing, and the order of blocks matters where Slurm makes larger ones of them.

@@ -98,7 +98,7 @@ class _Model:
     def _switches(self) -> dict[str, SwitchLine]:
         """Return all switches; one that has both children and nodes keeps its nodes under a leaf of its own."""
         switches: dict[str, SwitchLine] = {}
-        for name in dict.fromkeys([*self.children, *self._implied(), *self.below]):
+        for name in dict.fromkeys([*self.children, *self._list_implied_leaves(), *self.below]):
             children, nodes = self.children.get(name, ()), tuple(self.below.get(name, {}))
             if children and nodes:
                 leaf = f"{name}-nodes"
@@ -107,7 +107,7 @@ class _Model:
             switches[name] = SwitchLine(name=name, nodes=nodes, switches=children)
         return switches
 
-    def _implied(self) -> list[str]:
+    def _list_implied_leaves(self) -> list[str]:
         """Return leaves that are named as children only: most models leave them out of their switches."""
         return [child for children in self.children.values() for child in children]
 

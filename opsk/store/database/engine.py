@@ -175,18 +175,18 @@ def _create_read_only_engine(url: URL, path: Path) -> Engine:
             f"the store {format_url(url)} is not there yet: nothing is kept", hint="opsk store upgrade makes it"
         )
 
-    def opened(flags: str) -> sqlite3.Connection:
+    def open_connection(flags: str) -> sqlite3.Connection:
         address = f"file:{quote(str(path))}?mode=ro{flags}"
         return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_MS / 1000, check_same_thread=False)
 
     def creator() -> sqlite3.Connection:
-        connection = opened("")
+        connection = open_connection("")
         try:
             connection.execute("SELECT 1 FROM sqlite_master").close()
         except sqlite3.OperationalError:
             # In a folder that cannot be written SQLite reads a write-ahead file that no other program has open only so.
             connection.close()
-            connection = opened("&immutable=1" if not path.with_name(path.name + "-wal").exists() else "")
+            connection = open_connection("&immutable=1" if not path.with_name(path.name + "-wal").exists() else "")
         return connection
 
     engine = create_engine(url, creator=creator, poolclass=QueuePool)

@@ -29,7 +29,7 @@ class Mount:
         return self.kind.removeprefix("fuse.") in _NETWORK
 
 
-def mount_of(path: str, mountinfo: str) -> Mount | None:
+def find_mount(path: str, mountinfo: str) -> Mount | None:
     """Return what is mounted where an absolute path leads, by the text of ``/proc/self/mountinfo``.
 
     Of several at one place the last counts, which hides the others; lines that are none are passed over.
@@ -51,7 +51,7 @@ def network_mount(path: Path) -> Mount | None:
     try:
         # Names that are no UTF-8 are escaped there neither; bytes are compared as they are.
         text = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
-        mount = mount_of(str(path.resolve()), text)
+        mount = find_mount(str(path.resolve()), text)
     except (OSError, RuntimeError):
         return None
     return mount if mount is not None and mount.network else None

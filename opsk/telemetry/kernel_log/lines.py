@@ -180,11 +180,11 @@ class LineReader:
             return KernelLine(message=rest[sender.end() :], stamp=stamp, host=sender["host"], ident=sender["ident"])
         return KernelLine(message=rest, stamp=stamp)
 
-    def _undated(self, match: re.Match[str], text: str) -> KernelLine:
+    def _read_undated(self, match: re.Match[str], text: str) -> KernelLine:
         """Read ``[  +0.000123] text``: the time since the line before is no time."""
         return KernelLine(message=text[match.end() :], stamp=Stamp(text=match[0].strip()))
 
-    def _dated(self, match: re.Match[str], text: str) -> KernelLine:
+    def _read_dated(self, match: re.Match[str], text: str) -> KernelLine:
         """Read a wall clock, then perhaps host and program, then perhaps the kernel's own time."""
         stamp, rest = self._wall(match), text[match.end() :]
         groups = match.groupdict()
@@ -198,12 +198,12 @@ class LineReader:
             stamp, rest = replace(stamp, monotonic_s=float(inner["uptime"])), rest[inner.end() :]
         return KernelLine(message=rest, stamp=stamp, host=host, ident=ident)
 
-    def _decoded(self, match: re.Match[str], text: str) -> KernelLine:
+    def _read_dmesg_iso(self, match: re.Match[str], text: str) -> KernelLine:
         """Read ``2025-01-21T04:41:44,285060+00:00 text``: dmesg's ISO form, the only one with a comma."""
         wall = _ISO.match(text)
         return KernelLine(message=text[match.end() :], stamp=self._wall(wall) if wall else Stamp(text=match[0].strip()))
 
-    def _counted(self, match: re.Match[str], text: str) -> KernelLine:
+    def _read_unix_time(self, match: re.Match[str], text: str) -> KernelLine:
         """Read journalctl's short-unix form."""
         stamp = Stamp(clock=Clock.REALTIME, unix_s=float(match["unix"]), text=match["unix"])
         return KernelLine(message=text[match.end() :], stamp=stamp, host=match["host"], ident=match["ident"])
@@ -258,14 +258,14 @@ class LineReader:
 
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[LineReader, re.Match[str], str], KernelLine]], ...] = (
     (_BOOT, LineReader._boot),
-    (_CTIME, LineReader._dated),
-    (_SHORT, LineReader._dated),
-    (_FULL, LineReader._dated),
-    (_ISO_DMESG, LineReader._decoded),
-    (_ISO, LineReader._dated),
-    (_UNIX, LineReader._counted),
-    (_MANAGER, LineReader._dated),
-    (_PASSED, LineReader._undated),
+    (_CTIME, LineReader._read_dated),
+    (_SHORT, LineReader._read_dated),
+    (_FULL, LineReader._read_dated),
+    (_ISO_DMESG, LineReader._read_dmesg_iso),
+    (_ISO, LineReader._read_dated),
+    (_UNIX, LineReader._read_unix_time),
+    (_MANAGER, LineReader._read_dated),
+    (_PASSED, LineReader._read_undated),
 )
 
 

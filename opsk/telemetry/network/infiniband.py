@@ -226,8 +226,8 @@ def _read_device(classes: str, name: str) -> DeviceSample:
 def _read_port(classes: str, path: str, device: str, number: int) -> PortSample:
     """Read one port."""
     files = _Files(path)
-    state, state_name = files.numbered("state")
-    phys_state, phys_state_name = files.numbered("phys_state")
+    state, state_name = files.read_numbered("state")
+    phys_state, phys_state_name = files.read_numbered("phys_state")
     rate = parse_rate(files.text("rate") or "")
     link_layer, netdev = files.text("link_layer"), files.text("gid_attrs/ndevs/0")
     gid = files.text("gids/0")
@@ -315,7 +315,7 @@ class _Files:
         finally:
             os.close(descriptor)
 
-    def numbered(self, name: str) -> tuple[int | None, str | None]:
+    def read_numbered(self, name: str) -> tuple[int | None, str | None]:
         """Read ``4: ACTIVE`` as its number and its word."""
         match = _NUMBERED.fullmatch(self.text(name) or "")
         return (int(match[1]), match[2]) if match else (None, None)

@@ -80,7 +80,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         cgroups=Path("/host/cgroup"),
     )
     assert {each.name for each in fields(Settings)} == set(settings._READERS)
-    assert (found.deadline_of("gpu"), found.deadline_of("host")) == (2.5, 4.0)
+    assert (found.get_deadline_s("gpu"), found.get_deadline_s("host")) == (2.5, 4.0)
 
 
 def test_a_site_without_a_file_or_a_section_gets_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_every_key_is_on_the_page_that_mistakes_point_to() -> None:
 def test_the_command_line_beats_the_file() -> None:
     told = Settings(collectors=("gpu",), without=("jobs",), deadline_s=4, deadlines_s={"gpu": 1.0}, listen=":1")
     both = with_options(told, {"listen": "[::]:2", "deadline_s": 3.0, "collectors": None, "sysfs": None})
-    assert (both.listen, both.deadline_of("gpu"), both.collectors) == ("[::]:2", 3.0, ("gpu",))
+    assert (both.listen, both.get_deadline_s("gpu"), both.collectors) == ("[::]:2", 3.0, ("gpu",))
     # Who names a collector wants it, whatever the file leaves out.
     assert select_collectors(with_options(told, {"collectors": ("jobs",)})) == ("jobs",)
 

@@ -133,7 +133,7 @@ def answers(prometheus: LabPrometheus, panel: dict[str, Any]) -> dict[str, list[
     found = {}
     for target in panel["targets"]:
         # What stands for nothing (or vector(0)) would hide that there is no data.
-        expr = asked.filled(target["expr"]).removesuffix(" or vector(0)")
+        expr = asked.fill_variables(target["expr"]).removesuffix(" or vector(0)")
         found[expr] = prometheus.now(expr) if target["instant"] else prometheus.over_time(expr, 5.0)
     return found
 

@@ -37,8 +37,8 @@ def storms(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.mark.parametrize(
     ("name", "measure", "parser"),
     [
-        ("submissions", submissions.measured_on, submissions.parser()),
-        ("slurm_poll", slurm_poll.measured_on, arguments(None)),
+        ("submissions", submissions.measure_lab, submissions.parser()),
+        ("slurm_poll", slurm_poll.measure_lab, arguments(None)),
     ],
 )
 def test_it_gives_what_the_page_wants(

@@ -43,7 +43,7 @@ def test_a_job_is_known_by_its_number_and_its_label_without_waiting(tmp_path: Pa
     hand_over(tmp_path, 999.0, job(7, "ada"), job(8, "bob", "6_1"))
     watcher = Watcher(tmp_path, float("inf"))
     jobs = handed(tmp_path, watcher)
-    assert [jobs.user_of(name) for name in ("7", "8", "6_1", "9")] == ["ada", "bob", "bob", None]
+    assert [jobs.find_user(name) for name in ("7", "8", "6_1", "9")] == ["ada", "bob", "bob", None]
     assert watcher.now_s == 1000.0
     assert jobs.cluster() == "vega"
 
@@ -51,25 +51,25 @@ def test_a_job_is_known_by_its_number_and_its_label_without_waiting(tmp_path: Pa
 def test_a_watcher_that_nobody_wanted_anything_of_is_woken_and_waited_for(tmp_path: Path) -> None:
     hand_over(tmp_path, 10.0)
     watcher = Watcher(tmp_path, 1003.0)
-    assert handed(tmp_path, watcher).user_of("7") == "ada"
+    assert handed(tmp_path, watcher).find_user("7") == "ada"
     assert watcher.now_s == 1003.0
 
 
 def test_nobody_waits_for_long_and_not_where_there_is_no_watcher(tmp_path: Path) -> None:
     watcher = Watcher(tmp_path, float("inf"))
-    assert handed(tmp_path, watcher).user_of("7") is None
+    assert handed(tmp_path, watcher).find_user("7") is None
     assert watcher.now_s == 1000.0, "nothing has ever been handed over"
     hand_over(tmp_path, 10.0)
-    assert handed(tmp_path, watcher).user_of("7") is None
+    assert handed(tmp_path, watcher).find_user("7") is None
     assert watcher.now_s <= 1000.0 + INTERVAL_S + GRACE_S + 1.0
     nobody = WatcherJobs(None, INTERVAL_S)
-    assert (nobody.user_of("7"), nobody.cluster()) == (None, "")
+    assert (nobody.find_user("7"), nobody.cluster()) == (None, "")
 
 
 def test_what_is_damaged_leaves_what_was_known(tmp_path: Path) -> None:
     hand_over(tmp_path, 999.0, job(7, "ada"))
     jobs = handed(tmp_path, Watcher(tmp_path, float("inf")))
-    assert jobs.user_of("7") == "ada"
+    assert jobs.find_user("7") == "ada"
     (tmp_path / SNAPSHOT).write_bytes(b"\0\xff" * 40)
     os.utime(tmp_path / SNAPSHOT, (1, 1))
-    assert jobs.user_of("7") == "ada"
+    assert jobs.find_user("7") == "ada"

@@ -50,7 +50,7 @@ def _some_plans(request: PlanRequest, chooser: np.random.Generator, *, nodes: in
     if not len(space):
         return
     chosen = chooser.choice(len(space), size=min(nodes, len(space)), replace=False)
-    for table in space.only(np.sort(chosen)).written_out(rows=rows):
+    for table in space.only(np.sort(chosen)).list_tables(rows=rows):
         some = chooser.choice(len(table), size=min(rows, len(table)), replace=False)
         columns = {name: np.broadcast_to(getattr(table, name), len(table)) for name in PlanTable.__slots__}
         yield PlanTable(**{name: column[some] for name, column in columns.items()})

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opsk.frameworks.catalog import FRAMEWORKS
-from opsk.frameworks.options import quoted
+from opsk.frameworks.options import quote
 from opsk.frameworks.script import Job
 from tests.golden.compare import assert_as_golden
 from tests.opsk.frameworks.examples import LLAMA_70B, PLANS
@@ -79,7 +79,7 @@ def test_what_is_pasted_and_what_is_submitted(name: str) -> None:
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",))))
 @settings(max_examples=200, deadline=None)
 def test_a_quoted_word_is_one_word_to_a_shell(word: str) -> None:
-    text = quoted(word)
+    text = quote(word)
     assert text.isascii()
     assert "\n" not in text
     done = subprocess.run(["bash", "-c", f"printf '%s' {text}"], capture_output=True, check=True)

@@ -64,7 +64,7 @@ def test_runners_up_fit_as_surely_as_the_best(asked: ModelRequest, point: Point,
     chosen = plans.best(asked, cluster, **SIZES)
     assert chosen.runners_up
     assert chosen.fit_probability >= 0.95
-    whole = plans.unsharded(asked, cluster, **SIZES)
+    whole = plans.search_unsharded(asked, cluster, **SIZES)
     assert {plan.sharding for plan in whole} == {Sharding.NONE}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from opsk.errors import PlanInfeasibleError
 from opsk.hardware.spec import ClusterSpec
-from opsk.planning.ranks import GroupPlace, RankOrder, groups_of, rank_grid
+from opsk.planning.ranks import GroupPlace, RankOrder, place_groups, rank_grid
 from opsk.workload.plan import Plan
 from tests.opsk.planning.search.small_requests import CLUSTER
 
@@ -62,7 +62,7 @@ def on(domain: int) -> ClusterSpec:
 
 
 def place(axis: str, plan: Plan, domain: int = 8) -> GroupPlace:
-    return next(one for one in groups_of(plan, on(domain)) if one.axis == axis)
+    return next(one for one in place_groups(plan, on(domain)) if one.axis == axis)
 
 
 def members(plan: Plan, axis: str) -> list[list[int]]:
@@ -91,7 +91,7 @@ def test_groups_lie_where_the_ranks_of_megatron_do(plan: Plan, domain: int):
     """The first group, written out rank by rank, spans so many HB domains, with so many ranks in the first."""
     if domain == 72:
         plan = replace(plan, dp=plan.dp * 9, global_batch=plan.global_batch * 9)  # so that domains are full
-    for one in groups_of(plan, on(domain)):
+    for one in place_groups(plan, on(domain)):
         groups = members(plan, one.axis)
         assert {len(group) for group in groups} == {one.ranks}
         assert {group[1] - group[0] for group in groups} == {one.stride}
@@ -101,8 +101,8 @@ def test_groups_lie_where_the_ranks_of_megatron_do(plan: Plan, domain: int):
 
 
 def test_an_axis_of_one_rank_has_no_groups():
-    assert groups_of(Plan(global_batch=1), CLUSTER) == ()
-    assert {one.axis for one in groups_of(Plan(tp=2, dp=4, global_batch=4), CLUSTER)} == {"tp", "dp"}
+    assert place_groups(Plan(global_batch=1), CLUSTER) == ()
+    assert {one.axis for one in place_groups(Plan(tp=2, dp=4, global_batch=4), CLUSTER)} == {"tp", "dp"}
 
 
 def test_replicas_of_whole_nodes_are_on_one_rail():

@@ -263,7 +263,7 @@ def record(
     url = site.store.url or default_url()
     writer = DirectWriter(open_store(url))
     is_file = url.startswith("sqlite")
-    outbox = Outbox(_socket_of(site) if is_file else None, writer.write)
+    outbox = Outbox(_build_question(site) if is_file else None, writer.write)
     keeper = ViewRecorder(
         every_s=every_s,
         still_open=_read_or_empty(url, lambda engine: find_failures(engine, still=True)),
@@ -290,7 +290,7 @@ def record(
     log.info("%d records kept", outbox.written)
 
 
-def _socket_of(site: SiteConfig) -> Callable[[Sequence[str]], bool]:
+def _build_question(site: SiteConfig) -> Callable[[Sequence[str]], bool]:
     return lambda lines: send_records(site.advisor.socket, lines)
 
 

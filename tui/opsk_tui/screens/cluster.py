@@ -157,7 +157,7 @@ def _order(known: ViewIndex, choice: Choice) -> NDArray[np.float64]:
     return ordered
 
 
-def limits_of(known: ViewIndex, metric: Metric) -> tuple[float, float]:
+def compute_limits(known: ViewIndex, metric: Metric) -> tuple[float, float]:
     """Return the values of the lowest and the highest glyph."""
     values = known.gpus.values.get(metric)
     return metric_range(metric, float(np.nanmax(values)) if values is not None and not np.isnan(values).all() else 0.0)
@@ -183,7 +183,7 @@ def gpu_grid(
 
     return Grid(
         names=_names(nodes), name_keys=[state_key(node) for node in nodes],
-        codes=compute_codes(values, table.health, table.present, limits_of(known, metric), before),
+        codes=compute_codes(values, table.health, table.present, compute_limits(known, metric), before),
         columns=[f"GPU{slot}" for slot in range(table.present.shape[1])], text=text, rest=rest, marked=marked,
     )  # fmt: skip
 
@@ -249,7 +249,7 @@ class ClusterScreen(ViewScreen):
         known = self.known
         self.map.empty = self.why_empty("No node is known yet.")
         marked = None if self._marked is None else known.gpus.job == self._marked
-        look = (self.choice.metric, limits_of(known, self.choice.metric), tuple(known.row_of))
+        look = (self.choice.metric, compute_limits(known, self.choice.metric), tuple(known.row_of))
         before = self._codes if look == self._last_look else None
         grid = gpu_grid(known, self.choice.metric, marked, before)
         self._last_look, self._codes = look, grid.codes
@@ -259,7 +259,7 @@ class ClusterScreen(ViewScreen):
         """Return the meaning of the glyphs and the filters."""
         known, choice = self.known, self.choice
         glyph_set = self.top.glyphs
-        low, high = limits_of(known, choice.metric)
+        low, high = compute_limits(known, choice.metric)
         health = known.gpus.health
         unhealthy_count, watch_count = int((health == Health.UNHEALTHY).sum()), int((health == Health.WATCH).sum())
         shown, nodes = len(self.map.order), len(known.view.nodes)

@@ -93,12 +93,12 @@ def render_rank_placement(before: PlacementView | None, after: PlacementView | N
     return section(f"Ranks before and after, on {where}", lines)
 
 
-def _row_of(view: PlacementView, name: str) -> int | None:
+def _find_row(view: PlacementView, name: str) -> int | None:
     return view.nodes.index(name) if name in view.nodes else None
 
 
 def _row_differs(before: PlacementView, after: PlacementView, name: str) -> bool:
-    old, new = _row_of(before, name), _row_of(after, name)
+    old, new = _find_row(before, name), _find_row(after, name)
     if old is None or new is None:
         return True
     return not np.array_equal(before.ranks[old], after.ranks[new]) or bool(before.failed[old].any())
@@ -106,7 +106,7 @@ def _row_differs(before: PlacementView, after: PlacementView, name: str) -> bool
 
 def _render_slots(view: PlacementView, other: PlacementView, name: str, size: int) -> Sequence[Cell]:
     """Return one node's slots; those that differ from the other placement are highlighted."""
-    row, mirror = _row_of(view, name), _row_of(other, name)
+    row, mirror = _find_row(view, name), _find_row(other, name)
     cells: list[Cell] = [(fit_text(safe(name), size) + " ", "text")]
     for column in range(len(view.columns)):
         rank = -1 if row is None else int(view.ranks[row, column])

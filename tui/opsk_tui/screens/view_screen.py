@@ -205,7 +205,7 @@ class ViewScreen(Screen[None]):
             if state.problem:
                 cells.append((self._format_problem(state), "watch"))
             else:
-                cells += [(f"{state.source.value} {self.top.glyphs.ok} ", "ok"), (self._age_of(state), "dim")]
+                cells += [(f"{state.source.value} {self.top.glyphs.ok} ", "ok"), (self._format_age(state), "dim")]
         return cells
 
     def source_words(self) -> list[Cell]:
@@ -214,7 +214,7 @@ class ViewScreen(Screen[None]):
         return [
             (self._format_problem(state), "watch")
             if state.problem
-            else (f"{state.source.value} {ok} {safe(state.where)}, {self._age_of(state)}", "text")
+            else (f"{state.source.value} {ok} {safe(state.where)}, {self._format_age(state)}", "text")
             for state in self.known.view.sources
         ]
 
@@ -224,7 +224,7 @@ class ViewScreen(Screen[None]):
         since = "" if state.taken_at_s is None else f", last {ago(self.top.clock() - state.taken_at_s)}"
         return f"{state.source.value} {self.top.glyphs.unhealthy} {safe(state.problem)}{hint}{since}"
 
-    def _age_of(self, state: SourceState) -> str:
+    def _format_age(self, state: SourceState) -> str:
         return "asking" if state.taken_at_s is None else age(self.top.clock() - state.taken_at_s)
 
     def _keys(self) -> list[tuple[str, str, str]]:

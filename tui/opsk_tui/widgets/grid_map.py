@@ -315,7 +315,7 @@ class GridMap(Lines):
         if len(self.order):
             self.post_message(self.Chosen(self))
 
-    def clicked(self, x: int, line: int) -> bool:
+    def click(self, x: int, line: int) -> bool:
         """Put the cursor on the part under the mouse."""
         width = self.inner_width
         per_line, offset = self.per_line(width), x - 1

@@ -165,14 +165,14 @@ class Lines(Canvas, can_focus=True):
             self.top = round((event.y - head) / max(1, self.window - 1) * max(0, total - self.window))
             self.renew()
         elif event.y < head:
-            self.clicked_head(event.x, event.y)
-        elif self.clicked(event.x, event.y - head + self.top) and event.chain == 2:
+            self.click_head(event.x, event.y)
+        elif self.click(event.x, event.y - head + self.top) and event.chain == 2:
             self.post_message(self.Chosen(self))
 
-    def clicked_head(self, x: int, y: int) -> None:
+    def click_head(self, x: int, y: int) -> None:
         """Handle a click on the head."""
 
-    def clicked(self, x: int, line: int) -> bool:
+    def click(self, x: int, line: int) -> bool:
         """Put the cursor there; return whether there is a row."""
         del x, line
         return False

@@ -85,7 +85,7 @@ class Table(Lines, Generic[Row]):
         terms = self.words.casefold().split()
         rows = list(self._all)
         if terms:
-            rows = [row for row in rows if all(word in self.text_of(row).casefold() for word in terms)]
+            rows = [row for row in rows if all(word in self.join_text(row).casefold() for word in terms)]
         column = self.column(self.sort_key)
         if column is not None and column.order is not None:
             order = column.order
@@ -103,7 +103,7 @@ class Table(Lines, Generic[Row]):
         """Return a column by its key."""
         return next((column for column in self._columns if column.key == key), None)
 
-    def text_of(self, row: Row) -> str:
+    def join_text(self, row: Row) -> str:
         """Return all text of a row, for filter and find."""
         return " ".join(column.cell(row)[0] for column in self._columns)
 
@@ -203,7 +203,7 @@ class Table(Lines, Generic[Row]):
         if self.rows:
             self.post_message(self.Chosen(self))
 
-    def clicked_head(self, x: int, y: int) -> None:
+    def click_head(self, x: int, y: int) -> None:
         """Sort by the column whose title was clicked."""
         del y
         end_x = 1
@@ -214,7 +214,7 @@ class Table(Lines, Generic[Row]):
                     self.sort_by(column.key)
                 return
 
-    def clicked(self, x: int, line: int) -> bool:
+    def click(self, x: int, line: int) -> bool:
         """Put the cursor on a row."""
         del x
         if not 0 <= line < len(self.rows):
@@ -226,7 +226,7 @@ class Table(Lines, Generic[Row]):
 
     def texts(self) -> list[str]:
         """Return the text of every row."""
-        return [self.text_of(row) for row in self.rows]
+        return [self.join_text(row) for row in self.rows]
 
     def place(self) -> int:
         """Return the row of the cursor."""

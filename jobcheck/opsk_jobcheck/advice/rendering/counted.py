@@ -42,7 +42,7 @@ def find_counted(advice: Advice) -> ParameterRange | None:
     return counted if counted.low >= least else None
 
 
-def counted_line(advice: Advice) -> Line | None:
+def render_count(advice: Advice) -> Line | None:
     """Return the line on what the parameters of the model take; ``None`` where that is not known."""
     counted = find_counted(advice)
     if counted is None or advice.cluster is None:

@@ -57,7 +57,7 @@ NEGLIGIBLE = 0.005
 """Slow-downs below this are shown as none: the prediction is not that precise."""
 
 
-def prediction_of(advice: Advice) -> PredictionTable:
+def get_prediction(advice: Advice) -> PredictionTable:
     """Return the prediction of an advice that has one."""
     if advice.prediction is None:
         raise ValueError("advice without a prediction has no memory and no speed to show")
@@ -81,7 +81,7 @@ def render_site_error(advice: Advice, quantity: Quantity) -> str:
 
 def memory(advice: Advice) -> Line:
     """Return the line on whether it fits, and on the terms that decide."""
-    predicted = prediction_of(advice).memory
+    predicted = get_prediction(advice).memory
     total, low, high = (
         float(x) for x in (predicted.total_bytes.expected, predicted.total_bytes.low, predicted.total_bytes.high)
     )
@@ -103,7 +103,7 @@ def memory(advice: Advice) -> Line:
 
 def limit(advice: Advice) -> Iterator[Line]:
     """Yield the lines on the largest memory that a job can take, and on what that stands."""
-    predicted = prediction_of(advice).memory
+    predicted = get_prediction(advice).memory
     high, capacity = float(predicted.total_bytes.high), float(predicted.capacity_bytes)
     text = f"{MARKS[advice.verdict]} at most {as_gib(high):.1f} GiB of {as_gib(capacity):.1f} GiB per GPU: "
     text += ENDINGS[advice.verdict]
@@ -138,7 +138,7 @@ def room(advice: Advice) -> Line | None:
 
 def _brief_chance_text(advice: Advice) -> str:
     """Return the probability to fit where the verdict is tight."""
-    chance = float(prediction_of(advice).memory.fit_probability)
+    chance = float(get_prediction(advice).memory.fit_probability)
     return f" (chance to fit {format_share(chance)})" if advice.verdict is Verdict.TIGHT else ""
 
 
@@ -147,7 +147,7 @@ def _chance_text(advice: Advice) -> str:
 
     The range may exceed the capacity in spite of a fair probability: it includes cached blocks, which are freed first.
     """
-    predicted = prediction_of(advice).memory
+    predicted = get_prediction(advice).memory
     if advice.verdict is Verdict.OOM:
         return ""
     chance = f"chance {format_share(float(predicted.fit_probability))}"
@@ -165,7 +165,7 @@ def runs(script_runs: ScriptRuns) -> Line:
 
 def speed(advice: Advice) -> Line:
     """Return the line on the predicted speed, and on the parts of the step."""
-    time = prediction_of(advice).time
+    time = get_prediction(advice).time
     tflops = time.tflops_per_gpu
     spread = render_site_error(advice, Quantity.TIME) or f"{tflops.low:.0f}–{tflops.high:.0f}"
     text = (
@@ -215,7 +215,7 @@ def changes_that_fit(advice: Advice) -> Iterator[Line]:
 
 def improvements(advice: Advice) -> Iterator[Line]:
     """Yield the lines on waste and on faster plans, greatest effect first, every change once."""
-    rows = [(_compute_effect(entry), "waste", _waste_text(entry), "finding") for entry in shown_waste(advice)]
+    rows = [(_compute_effect(entry), "waste", _waste_text(entry), "finding") for entry in select_waste(advice)]
     if advice.verdict is Verdict.FITS:
         shown_plans = {entry.change.plan for entry in advice.waste if entry.change}
         rows += [
@@ -247,7 +247,7 @@ def mending(advice: Advice) -> Iterator[Line]:
         yield continuation(text, Weight.WAY_OUT, brief=text, topic="finding")
 
 
-def shown_waste(advice: Advice) -> tuple[Waste, ...]:
+def select_waste(advice: Advice) -> tuple[Waste, ...]:
     """Return the findings to show: where memory is short, without those whose change is suggested already."""
     suggested_plans = {entry.plan for entry in advice.suggestions} if advice.verdict is not Verdict.FITS else set()
     return tuple(entry for entry in advice.waste if entry.change is None or entry.change.plan not in suggested_plans)
@@ -275,7 +275,7 @@ def best(advice: Advice) -> Iterator[Line]:
 def conversion(advice: Advice) -> Iterator[Line]:
     """Yield the line on the checkpoint that the job loads, where a shown change gives it another TP or PP."""
     plan = advice.completion.plan
-    changes = [*advice.suggestions, *(entry.change for entry in shown_waste(advice) if entry.change)]
+    changes = [*advice.suggestions, *(entry.change for entry in select_waste(advice) if entry.change)]
     changes += [advice.best.suggestion] if advice.best is not None else []
     if plan is None or not changes:
         return
@@ -403,7 +403,7 @@ def _base_name(file: str) -> str:
     return file.rpartition("/")[2] or "the script"
 
 
-def assumed(advice: Advice) -> Iterator[Line]:
+def list_assumptions(advice: Advice) -> Iterator[Line]:
     """Yield the assumptions with their reasons, each reason once."""
     if advice.verdict is Verdict.UNKNOWN or not advice.assumed:
         return

@@ -10,7 +10,7 @@ from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
 from opsk_jobcheck.advice.rendering import sections
-from opsk_jobcheck.advice.rendering.counted import counted_line
+from opsk_jobcheck.advice.rendering.counted import render_count
 from opsk_jobcheck.advice.rendering.sections import render_network, render_sharing
 from opsk_jobcheck.advice.roles import render_roles
 from opsk_jobcheck.advice.serving import render_serving
@@ -104,12 +104,12 @@ def _build_lines(advice: Advice) -> list[Line]:
         parts.append(sections.runs(advice.runs))
     if advice.is_short:
         parts.append(Line(label="short", text=SHORT, brief=SHORT, weight=Weight.VERDICT))
-    return [*parts, *sections.problems(advice), *sections.read(advice), *sections.assumed(advice)]
+    return [*parts, *sections.problems(advice), *sections.read(advice), *sections.list_assumptions(advice)]
 
 
 def _list_unknown(advice: Advice) -> list[Line]:
     """Return the lines of a job without a verdict: why there is none, what would mend that, and what is known."""
-    known = [line for line in (counted_line(advice), sections.room(advice)) if line is not None]
+    known = [line for line in (render_count(advice), sections.room(advice)) if line is not None]
     return [*known, *sections.unknown(advice), *sections.mending(advice)]
 
 

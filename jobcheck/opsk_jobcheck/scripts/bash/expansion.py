@@ -121,7 +121,7 @@ class Expander:
                 current = extend_word(current, self._expand_whole(segment).parts)
                 continue
             if isinstance(segment, Param) and self._takes_argument(segment):
-                waiting += self.parsed(segment.arg, segment, quoted=False).segments[::-1]
+                waiting += self.parse_argument(segment.arg, segment, quoted=False).segments[::-1]
                 continue
             members = self._find_members(segment) if isinstance(segment, Param) else None
             if members is not None and segment.quoted and not _is_star(segment):
@@ -334,10 +334,10 @@ class Expander:
             return unknown("expansions are nested too deeply", segment.line)
         if (segment.quoted or segment.op in ("=", ":=")) and _MEMBERS.search(text):
             return _make_unknown_words("members of an array inside another expansion are not followed", segment.line)
-        word = self.parsed(text, segment, quoted=segment.quoted)
+        word = self.parse_argument(text, segment, quoted=segment.quoted)
         return Expander(self.scope, self.source, self.depth + 1).text(word)
 
-    def parsed(self, text: str, segment: Param, *, quoted: bool) -> Word:
+    def parse_argument(self, text: str, segment: Param, *, quoted: bool) -> Word:
         """Cut the argument of an operator into segments."""
         self.source.spend(len(text))
         source = build_line_source(text, segment.line, self.source.unknown)
@@ -515,14 +515,14 @@ def _apply_pattern(expander: Expander, segment: Param, known: str) -> tuple[str 
     tries = 1 if segment.op[0] == "/" else 1 + len(known) // CHARS_PER_TRY
     expander.source.spend(len(known) * tries)
     if segment.op[0] != "/":
-        pattern = expander.pattern(expander.parsed(segment.arg, segment, quoted=False))
+        pattern = expander.pattern(expander.parse_argument(segment.arg, segment, quoted=False))
         return (None, pattern.why) if pattern.known is None else (remove_match(segment.op, known, pattern.known), "")
     cut = _PATTERN_END.match(segment.arg)
     split = cut.end() if cut else 0
     new_text = segment.arg[split + 1 :]
     if segment.op in ("/#", "/%") or segment.arg.startswith("/") or "'" in new_text or '"' in new_text:
         return None, ""
-    pattern = expander.pattern(expander.parsed(segment.arg[:split], segment, quoted=False))
+    pattern = expander.pattern(expander.parse_argument(segment.arg[:split], segment, quoted=False))
     new = expander.argument(new_text, segment)
     if pattern.known is None or new.known is None or "&" in new.known:
         return None, pattern.why or new.why

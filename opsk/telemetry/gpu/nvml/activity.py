@@ -144,7 +144,7 @@ class ActivityReader:
         try:
             self._nvml.nvmlGpmMetricsGet(request)
         except Exception as error:  # noqa: BLE001 - whatever pynvml raises
-            self._ask.failed("gpm metrics", get_error_code(error))
+            self._ask.note_failure("gpm metrics", get_error_code(error))
             return None
         start = ctypes.addressof(request) + type(request).metrics.offset
         return _parse_activity(ctypes.string_at(start, len(_METRICS) * _METRIC.size), window_s)

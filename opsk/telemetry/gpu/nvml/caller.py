@@ -161,10 +161,10 @@ class NvmlCaller:
         try:
             return call(*args)
         except Exception as error:  # noqa: BLE001 - pynvml raises NVMLError, and UnicodeDecodeError for odd texts
-            self.failed(what, get_error_code(error))
+            self.note_failure(what, get_error_code(error))
             return None
 
-    def failed(self, what: str, code: int) -> None:
+    def note_failure(self, what: str, code: int) -> None:
         """Note an error code: as not supported, as a failure, or as the end of the GPU or of the session.
 
         Raises

@@ -184,7 +184,7 @@ class FieldReader:
             self._request = buffer if len(fields) == len(self.fields) else None
         code = function(handle, len(fields), buffer)
         if code:
-            self._ask.failed("fields", code)
+            self._ask.note_failure("fields", code)
             return None
         return buffer.raw
 
@@ -199,7 +199,7 @@ class FieldReader:
             elif code in _UNSUPPORTED:
                 continue
             elif code not in _NO_VALUE_NOW:
-                self._ask.failed(f"field {number}", code)
+                self._ask.note_failure(f"field {number}", code)
             supported.append((number, scope))
         return supported
 

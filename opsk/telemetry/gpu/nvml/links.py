@@ -129,7 +129,7 @@ class FabricReader:
                     self._forms.pop(0)
                     continue
                 if code not in NO_ANSWER_NOW:
-                    self._ask.failed("fabric", code)
+                    self._ask.note_failure("fabric", code)
                 return None
             return parse_fabric(info)
         return None

@@ -306,7 +306,7 @@ class NvmlGpus:
             nvml=self._versions.get("nvml"),
             cuda=self._versions.get("cuda"),
             gpus=tuple(samples),
-            lost=self._lost(),
+            lost=self._list_lost(),
             unreadable=tuple(failed),
         )
 
@@ -411,7 +411,7 @@ class NvmlGpus:
             raise TelemetryError(f"NVML cannot count the GPUs: {why}", hint="try nvidia-smi; see the kernel log")
         return count
 
-    def _lost(self) -> tuple[LostGpu, ...]:
+    def _list_lost(self) -> tuple[LostGpu, ...]:
         """Return the GPUs that do not answer.
 
         An index without an answer is that of a GPU that was known there, else of any that is missing, else of a GPU

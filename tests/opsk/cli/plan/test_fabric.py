@@ -125,7 +125,7 @@ def test_answers_that_know_no_cables_are_refused_beside_them(other: str) -> None
 def test_ctrl_c_leaves_what_is_placed_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     from opsk.planning.search import fabric_search as on_fabric
 
-    taken = on_fabric.FabricSearch.placed
+    taken = on_fabric.FabricSearch.place_layouts
 
     def interrupted(self: Any, *arguments: Any) -> Any:
         for number, found in enumerate(taken(self, *arguments)):
@@ -133,7 +133,7 @@ def test_ctrl_c_leaves_what_is_placed_so_far(monkeypatch: pytest.MonkeyPatch) ->
             if number == 2:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(on_fabric.FabricSearch, "placed", interrupted)
+    monkeypatch.setattr(on_fabric.FabricSearch, "place_layouts", interrupted)
     planned = document("plan", *ASKED, "--node-list", "a[1-8]")
     assert planned["interrupted"]
     assert 1 <= len(planned["best"]) <= 3

@@ -94,7 +94,7 @@ def test_a_plan_belongs_to_the_case_with_its_gpus_and_batch():
     found = asked({"global_batch": 31}, wishes=PlanOptions(gpu_counts="8", keep_batch=False))
     for case in found.cases:
         plan = case.plan(dp=case.gpus, micro_batches=1)
-        from_case = found.case_of(plan)
+        from_case = found.build_case(plan)
         if plan.global_batch == case.global_batch:
             assert from_case is case
     assert {case.gpus for case in found.cases} == {8, 16}

@@ -11,7 +11,7 @@ from opsk.fabric.fabric import Cable, Fabric, Hca, Switch
 from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.rails import Rails
 from opsk.planning.placement.initial_placements import PlacementProblem
-from opsk.planning.placement.launch import Launch, launch_of, sharp_switches
+from opsk.planning.placement.launch import Launch, build_launch, sharp_switches
 from opsk.planning.placement.placement import Placement, RankPlace, TrafficShare, place
 from opsk.slurm.topology.release import Release
 from opsk.workload.model import ModelShape
@@ -22,7 +22,9 @@ PLAN = Plan(tp=4, dp=2, global_batch=2)
 
 
 def launched(model: ModelShape, rails: Rails, nodes: list[str], plan: Plan = PLAN) -> Launch:
-    return launch_of(place(PlacementProblem(model=model, plan=plan, rails=rails, nodes=nodes, gpus_per_node=4)), rails)
+    return build_launch(
+        place(PlacementProblem(model=model, plan=plan, rails=rails, nodes=nodes, gpus_per_node=4)), rails
+    )
 
 
 def settings(launch: Launch) -> dict[str, str]:
@@ -130,12 +132,12 @@ def racks(*sizes: int) -> list[HbDomain]:
 
 def test_the_mpi_rankfile_names_host_and_core_of_every_rank(rails_of: RailsMaker) -> None:
     """The form that mpirun(1) of Open MPI 4 and prte-map(1) of 5 give: rank <N>=<hostname> slot=<slot list>."""
-    launch = launch_of(placed(["b", "b", "a", "a"]), rails_of([["a", "b"]], hcas=4))
+    launch = build_launch(placed(["b", "b", "a", "a"]), rails_of([["a", "b"]], hcas=4))
     assert launch.mpi_rank_file == "rank 0=b slot=0\nrank 1=b slot=1\nrank 2=a slot=0\nrank 3=a slot=1\n"
 
 
 def test_torchrun_gets_node_ranks_in_the_order_of_the_ranks(rails_of: RailsMaker) -> None:
-    launch = launch_of(placed(in_order(["c", "a", "b"], 4)), rails_of([["a", "b", "c"]], hcas=4))
+    launch = build_launch(placed(in_order(["c", "a", "b"], 4)), rails_of([["a", "b", "c"]], hcas=4))
     assert launch.torchrun is not None
     assert launch.torchrun.master_addr == "c"
     assert launch.torchrun.node_rank == {"c": 0, "a": 1, "b": 2}
@@ -145,20 +147,20 @@ def test_torchrun_gets_node_ranks_in_the_order_of_the_ranks(rails_of: RailsMaker
 
 @pytest.mark.parametrize("hosts", [["a", "b", "a", "b"], ["a", "a", "b"], ["a", "b", "b", "b"]])
 def test_orders_that_torchrun_cannot_bring_about_get_no_node_ranks(rails_of: RailsMaker, hosts: list[str]) -> None:
-    launch = launch_of(placed(hosts), rails_of([["a", "b"]], hcas=4))
+    launch = build_launch(placed(hosts), rails_of([["a", "b"]], hcas=4))
     assert launch.torchrun is None
     assert any("torchrun cannot" in note for note in launch.notes)
 
 
 def test_the_notes_never_send_the_host_file_to_sbatch(rails_of: RailsMaker) -> None:
-    launch = launch_of(placed(["b", "a"]), rails_of([["a", "b"]], hcas=4))
+    launch = build_launch(placed(["b", "a"]), rails_of([["a", "b"]], hcas=4))
     assert "never for sbatch itself" in launch.notes[0]
 
 
 def test_a_replica_over_several_nodes_is_one_segment_of_a_block(rails_of: RailsMaker) -> None:
     """12 nodes, 3 replicas of 4 nodes, racks of 18: --segment=4 divides 12."""
     hosts = [f"r0n{k}" for k in range(12)]
-    launch = launch_of(placed(in_order(hosts, 4), dp=3), rails_of([hosts], hcas=4), domains=racks(18, 18))
+    launch = build_launch(placed(in_order(hosts, 4), dp=3), rails_of([hosts], hcas=4), domains=racks(18, 18))
     assert settings(launch)["--segment"] == "4"
     assert any("--exclusive=topo" in note for note in launch.notes)
 
@@ -177,39 +179,39 @@ def test_segments_divide_the_job_and_fit_a_block(
     rails_of: RailsMaker, nodes: int, dp: int, sizes: tuple[int, ...], segment: str | None
 ) -> None:
     hosts = [f"h{k}" for k in range(nodes)]
-    launch = launch_of(placed(in_order(hosts, 2), dp=dp), rails_of([hosts], hcas=2), domains=racks(*sizes))
+    launch = build_launch(placed(in_order(hosts, 2), dp=dp), rails_of([hosts], hcas=2), domains=racks(*sizes))
     assert settings(launch).get("--segment") == segment
 
 
 @pytest.mark.parametrize(("release", "there"), [((22, 5), False), ((24, 5), True), (None, True)])
 def test_releases_without_blocks_get_no_segment(rails_of: RailsMaker, release: Release | None, there: bool) -> None:
     hosts = [f"h{k}" for k in range(4)]
-    launch = launch_of(placed(in_order(hosts, 2)), rails_of([hosts], hcas=2), domains=racks(18), release=release)
+    launch = build_launch(placed(in_order(hosts, 2)), rails_of([hosts], hcas=2), domains=racks(18), release=release)
     assert ("--segment" in settings(launch)) is there
 
 
 def test_a_node_with_fewer_links_is_excluded_where_others_can_take_its_place(rails_of: RailsMaker) -> None:
     """b has 3 of 4 links: 75 % of the bandwidth; c is a candidate that the job does not need otherwise."""
     rails = rails_of([["a", "b", "c"]], hcas=4, missing={"b": 1})
-    launch = launch_of(placed(in_order(["a", "b"], 4), spare=("c",)), rails)
+    launch = build_launch(placed(in_order(["a", "b"], 4), spare=("c",)), rails)
     (flag,) = [flag for flag in launch.slurm_flags if flag.name == "--exclude"]
     assert (flag.value, "75%" in flag.why) == ("b", True)
-    alone = launch_of(placed(in_order(["a", "b"], 4)), rails)
+    alone = build_launch(placed(in_order(["a", "b"], 4)), rails)
     assert "--exclude" not in settings(alone)
     assert any("b: links for 75%" in note for note in alone.notes)
 
 
 def test_a_slow_spare_is_excluded_too_since_slurm_might_take_it(rails_of: RailsMaker) -> None:
     rails = rails_of([["a", "b", "c"]], hcas=4, missing={"c": 1})
-    assert settings(launch_of(placed(in_order(["a", "b"], 4), spare=("c",)), rails))["--exclude"] == "c"
+    assert settings(build_launch(placed(in_order(["a", "b"], 4), spare=("c",)), rails))["--exclude"] == "c"
 
 
 def test_reducing_switches_are_noted_and_nothing_is_set(rails_of: RailsMaker) -> None:
     rails = rails_of([["a", "b"]], hcas=1)
-    launch = launch_of(placed(["a", "b"], leaf="u0r0"), rails, sharp={"u0r0"})
+    launch = build_launch(placed(["a", "b"], leaf="u0r0"), rails, sharp={"u0r0"})
     assert any("NCCL_COLLNET_ENABLE" in note for note in launch.notes)
     assert "NCCL_COLLNET_ENABLE" not in settings(launch)
-    assert not any("COLLNET" in note for note in launch_of(placed(["a", "b"], leaf="u0r0"), rails).notes)
+    assert not any("COLLNET" in note for note in build_launch(placed(["a", "b"], leaf="u0r0"), rails).notes)
 
 
 def test_switches_with_an_aggregation_node_are_found_by_its_cable() -> None:
@@ -224,6 +226,6 @@ def test_switches_with_an_aggregation_node_are_found_by_its_cable() -> None:
 
 
 def test_a_hostile_host_name_stays_one_word_of_one_line(rails_of: RailsMaker) -> None:
-    launch = launch_of(placed(["a b\nrank 9=evil", "a"]), rails_of([["a"]], hcas=1))
+    launch = build_launch(placed(["a b\nrank 9=evil", "a"]), rails_of([["a"]], hcas=1))
     assert launch.rank_file.splitlines() == ["a_b_rank_9_evil", "a"]
     assert len(launch.mpi_rank_file.splitlines()) == 2

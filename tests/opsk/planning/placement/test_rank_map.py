@@ -47,7 +47,7 @@ def test_only_ranks_node_by_node_are_torchruns() -> None:
     assert not INTERLEAVED.is_node_by_node
     whole = RankMap(job=7, nodes=(NodeRanks(node="n3", ranks=(0, 1)), NodeRanks(node="n1", ranks=(2, 3))))
     assert whole.is_node_by_node
-    assert (whole.is_order_of(["n3", "n1"]), whole.is_order_of(["n1", "n3"])) == (True, False)
+    assert (whole.matches_block_order(["n3", "n1"]), whole.matches_block_order(["n1", "n3"])) == (True, False)
 
 
 def test_nodes_with_unlike_numbers_of_ranks_are_not_torchruns() -> None:

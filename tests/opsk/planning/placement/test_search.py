@@ -51,7 +51,7 @@ class Case:
             (node, gpu): hca
             for number, node in enumerate(self.nodes)
             for gpu in range(gpus)
-            if (hca := ports.attached(number, gpu)) is not None
+            if (hca := ports.find_attachment(number, gpu)) is not None
         }
 
     def place(self) -> Placement:

@@ -12,7 +12,7 @@ RailsMaker = Callable[..., Rails]
 
 
 def devices(ports: Ports, node: int = 0) -> list[str | None]:
-    used = [ports.attached(node, gpu) for gpu in range(ports.port.shape[1])]
+    used = [ports.find_attachment(node, gpu) for gpu in range(ports.port.shape[1])]
     return [hca.device if hca else None for hca in used]
 
 

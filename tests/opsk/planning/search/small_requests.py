@@ -32,7 +32,7 @@ def request(*, gpus: int = 8, batch: int = 16, gpu_bytes: float | None = None, *
 def all_candidates(asked: PlanRequest) -> list[Candidate]:
     """Return every plan of a space with its numbers, predicted in tables of a few rows."""
     found = []
-    for table in build_space(asked).written_out(rows=512):
+    for table in build_space(asked).list_tables(rows=512):
         predicted = predict(asked.model, table, asked.cluster, asked.efficiency)
         found += [build_candidate(table, predicted, row) for row in range(len(table))]
     return found

@@ -90,13 +90,13 @@ def on_fabric(
     cabled: Cabled, request: PlanRequest, *, messages: int | None = None
 ) -> tuple[FabricSearch, SearchResult]:
     search = FabricSearch(cabled, messages=messages)
-    return search, deque(search.placed([request], best_plans(request)), maxlen=1)[0]
+    return search, deque(search.place_layouts([request], best_plans(request)), maxlen=1)[0]
 
 
 def place_each(cabled: Cabled, request: PlanRequest) -> list[tuple[float, tuple[int, ...], float]]:
     """Place every plan that may fit; return its chance to fit, its layout and its time on the fabric [s]."""
     placed = []
-    for table in build_space(request).written_out(rows=1000):
+    for table in build_space(request).list_tables(rows=1000):
         fits = predict(request.model, table, request.cluster, request.efficiency).memory.fit_probability
         for row in np.flatnonzero(fits > OOM_UP_TO).tolist():
             plan = table.row(row)

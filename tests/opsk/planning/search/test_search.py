@@ -185,7 +185,7 @@ def test_every_feasible_plan_has_one_on_the_front_that_is_hardly_worse(request: 
         return
     front = _last(search_space(space, walk=walk, front=True)).front
     assert front is not None
-    for plans in space.written_out(rows=5000):
+    for plans in space.list_tables(rows=5000):
         predicted = predict(request.model, plans, request.cluster, request.efficiency)
         costs = [
             predicted.time.step_s.expected / request.global_batch,

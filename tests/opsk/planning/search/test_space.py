@@ -30,7 +30,7 @@ def _request(model: ModelShape = FOUR_LAYERS, **asked: Any) -> PlanRequest:
 
 
 def _plans(space: Space) -> list[Plan]:
-    return [table.row(row) for table in space.written_out(rows=100) for row in range(len(table))]
+    return [table.row(row) for table in space.list_tables(rows=100) for row in range(len(table))]
 
 
 @settings(max_examples=15, deadline=None)
@@ -144,20 +144,20 @@ def test_a_large_space_is_counted_without_being_written_out():
     space = build_space(request)
     assert space.size > 10**6
     assert len(space) < space.size / 100
-    first = next(space.written_out(rows=1000))
+    first = next(space.list_tables(rows=1000))
     assert all(find_violations(model, first.row(row)) == () for row in range(0, len(first), 97))
 
 
 def test_every_plan_of_a_large_space_uses_all_gpus_and_the_whole_batch():
     space = build_space(_request(gpus=16, global_batch=48))
-    for plans in space.written_out(rows=5000):
+    for plans in space.list_tables(rows=5000):
         assert (plans.tp * plans.pp * plans.cp * plans.dp == 16).all()
         assert (48 % (plans.dp * plans.micro_batch) == 0).all()
 
 
 def test_plans_are_written_out_in_pieces_of_about_the_size_asked_for():
     space = build_space(_request(gpus=8, global_batch=8))
-    tables = list(space.written_out(rows=500))
+    tables = list(space.list_tables(rows=500))
     assert sum(map(len, tables)) == space.size
     assert max(map(len, tables)) <= max(500, int(space.sizes.max()))
 

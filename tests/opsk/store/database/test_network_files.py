@@ -8,7 +8,7 @@ import pytest
 
 from opsk.errors import StoreError
 from opsk.store.database import engine, network_files
-from opsk.store.database.network_files import mount_of, network_mount
+from opsk.store.database.network_files import find_mount, network_mount
 
 MOUNTS = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -46,14 +46,14 @@ nonsense
     ],
 )
 def test_the_file_system_of_a_path_is_the_last_mount_above_it(path: str, kind: str, network: bool) -> None:
-    mount = mount_of(path, MOUNTS)
+    mount = find_mount(path, MOUNTS)
     assert mount is not None
     assert (mount.kind, mount.network) == (kind, network)
 
 
 @pytest.mark.parametrize("text", ["", "-", " - \n", "a b c d e f", "\udcff - nfs x"])
 def test_a_text_that_says_nothing_is_no_network(text: str) -> None:
-    assert mount_of("/x", text) is None
+    assert find_mount("/x", text) is None
 
 
 def test_a_link_counts_as_where_it_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,10 +26,10 @@ def read_layout(arguments: Arguments, findings: Findings) -> None:
     for name in LAYOUTS:
         argument = arguments.flags.get(name) or arguments.overrides.get(name)
         if argument is not None and argument.value.known not in _NOTHING:
-            read_layout_of(argument, findings)
+            read_layout_argument(argument, findings)
 
 
-def read_layout_of(argument: Argument, findings: Findings) -> None:
+def read_layout_argument(argument: Argument, findings: Findings) -> None:
     """State what one layout gives, or why it gives nothing."""
     known, shown = argument.value.known, f"the layout {argument.value.shown[:60]}"
     if known is None:
