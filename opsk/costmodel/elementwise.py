@@ -95,12 +95,12 @@ def ceil(column: Any) -> AnyColumn:
 def _wrap_numpy(function: Callable[[Any], Any]) -> Callable[[Any], AnyColumn]:
     """Return a numpy function that returns plain numbers for plain numbers; `math`'s differ in the last digit."""
 
-    def applied(column: Any) -> AnyColumn:
+    def apply(column: Any) -> AnyColumn:
         result = function(column)
         converted: AnyColumn = result if isinstance(result, ndarray) else _float(result)
         return converted
 
-    return applied
+    return apply
 
 
 log, log2, exp, arctan = (_wrap_numpy(function) for function in (np.log, np.log2, np.exp, np.arctan))

@@ -80,7 +80,7 @@ class Floors:
         return replace(self, step_s=self.step_s + share * self.recompute_s)
 
     @classmethod
-    def joined(cls, parts: Sequence[Floors]) -> Self:
+    def concatenate(cls, parts: Sequence[Floors]) -> Self:
         """Concatenate the floors of all parts."""
         return cls(
             **{

@@ -63,13 +63,13 @@ class PastRun:
         """Whether its peak is that of the whole program."""
         return bool(self.memory_peak_bytes) and self.observed_s >= MIN_OBSERVED_S and self.state in WHOLE_STATES
 
-    def packed(self) -> dict[str, Any]:
+    def pack(self) -> dict[str, Any]:
         """Return this as JSON values, without what is unknown."""
         return {name: value for name, value in asdict(self).items() if value not in (None, "", {})}
 
     @classmethod
-    def unpacked(cls, document: Mapping[str, Any]) -> PastRun:
-        """Return the run from the result of `packed`; fields of newer releases are ignored."""
+    def unpack(cls, document: Mapping[str, Any]) -> PastRun:
+        """Return the run from the result of `pack`; fields of newer releases are ignored."""
         return cls(**{name: value for name, value in document.items() if name in _NAMES})
 
 

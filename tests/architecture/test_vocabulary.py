@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOMS = ("opsk", "exporters", "jobcheck", "tui")
+PROGRAMS = ("deploy", "benchmarks", "docs", "examples")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 FILE = Path(__file__).with_name("vocabulary.toml")
 
@@ -55,6 +56,39 @@ def test_no_name_has_a_word_of_the_dialect(uses: dict[str, list[str]], word: str
     exempt = set(tomllib.loads(FILE.read_text(encoding="utf-8"))["exempt"])
     places = [place for place in uses.get(word, ()) if place.rpartition(" ")[2] not in exempt]
     assert places == [], f"use the field's term instead of {word!r}"
+
+
+def is_named_by_a_verb(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a function's name is no participle alone, and does not leave its verb out (``plan_of``)."""
+    name = function.name.strip("_")
+    return not (
+        name.endswith("_of") or name in IRREGULAR or (name.endswith("ed") and "_" not in name and name not in VERBS)
+    )
+
+
+def is_value(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a function is a property: that is a noun."""
+    return any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+VERBS = {"feed", "need", "seed", "shed", "embed", "exceed", "proceed", "speed"}
+IRREGULAR = {
+    "begun", "bound", "broken", "chosen", "drawn", "driven", "fallen", "frozen", "given", "gone", "grown", "hidden",
+    "known", "led", "lost", "made", "seen", "shown", "spent", "stolen", "taken", "told", "torn", "woken", "written",
+}  # fmt: skip
+
+
+def test_functions_are_named_by_verbs(root: Path) -> None:
+    exempt = set(tomllib.loads(FILE.read_text(encoding="utf-8"))["exempt_functions"])
+    nameless = [
+        f"{path.relative_to(root).as_posix()}:{node.lineno} {node.name}"
+        for room in (*ROOMS, *PROGRAMS)
+        for path in sorted((root / room).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.name not in exempt and not is_value(node) and not is_named_by_a_verb(node)
+    ]
+    assert nameless == [], "say what the function does: `list_nodes`, not `nodes_of` or `listed`"
 
 
 @pytest.mark.parametrize("name", tomllib.loads(FILE.read_text(encoding="utf-8"))["exempt"])

@@ -56,7 +56,7 @@ def does(monkeypatch: pytest.MonkeyPatch, what: str, *, most_s: float = 60.0) ->
 def test_one_result_is_renewed_and_its_neighbours_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(read_results(folder)["lab_up"], found=Found(figures={}))
     write_result("calibrate_speed", other, folder)
-    assert report.measured([does(monkeypatch, "pass")], is_short=False) == []
+    assert report.measure([does(monkeypatch, "pass")], is_short=False) == []
     kept = read_results(folder)
     assert kept["lab_up"].found.figures["up_s"] == 123500.0, "four digits are what a measurement has"
     assert kept["lab_up"].said == ("measuring",)
@@ -73,7 +73,7 @@ def test_one_result_is_renewed_and_its_neighbours_stay(folder: Path, monkeypatch
 def test_a_result_stays_where_no_new_one_came(
     folder: Path, monkeypatch: pytest.MonkeyPatch, what: str, why: str
 ) -> None:
-    (said,) = report.measured([does(monkeypatch, what)], is_short=False)
+    (said,) = report.measure([does(monkeypatch, what)], is_short=False)
     assert why in said
     assert read_results(folder)["lab_up"].said == ("earlier",)
 
@@ -81,7 +81,7 @@ def test_a_result_stays_where_no_new_one_came(
 def test_a_benchmark_that_takes_too_long_is_ended_and_changes_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (said,) = report.measured([does(monkeypatch, "import time; time.sleep(60)", most_s=0.1)], is_short=False)
+    (said,) = report.measure([does(monkeypatch, "import time; time.sleep(60)", most_s=0.1)], is_short=False)
     assert "ended with status" in said
     assert read_results(folder)["lab_up"].said == ("earlier",)
 
@@ -104,7 +104,7 @@ finally:
 
 
 def test_the_short_form_keeps_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert report.measured([does(monkeypatch, "pass")], is_short=True) == []
+    assert report.measure([does(monkeypatch, "pass")], is_short=True) == []
     assert read_results(folder)["lab_up"].said == ("earlier",)
     assert not (folder / "page.md").exists()
 

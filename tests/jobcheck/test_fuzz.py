@@ -259,7 +259,7 @@ def check_question(question: dict[str, Any], analyzer: SiteAnalyzer) -> None:
     assert Inquiry(uid=0, query=query).key
     rules = (PolicyRule(partition="a*", action="hold"), PolicyRule(account="*b*", qos="c?", action="reject"))
     decision = decide(rules, query.request)
-    analysis = analyzer.analyze(type(query).unpacked(json.loads(json.dumps(query.packed()))))
+    analysis = analyzer.analyze(type(query).unpack(json.loads(json.dumps(query.pack()))))
     decision.enforces(analysis, query.request)
     told = (
         *analysis.lines,
@@ -272,6 +272,6 @@ def check_question(question: dict[str, Any], analyzer: SiteAnalyzer) -> None:
         check_harmless(line)
     assert len(analysis.missing_files) <= MAX_MISSING_FILES
     assert len(analysis.comment) < 400
-    json.dumps(analysis.packed(), allow_nan=False)
+    json.dumps(analysis.pack(), allow_nan=False)
     sent = render_answer(Answer(status="advice", lines=analysis.lines, comment=analysis.comment))
     assert sent[4:].isascii()

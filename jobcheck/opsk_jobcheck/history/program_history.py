@@ -121,7 +121,7 @@ class HistoryFile:
     def _read_runs(self, index_key: bytes) -> list[PastRun]:
         assert self._index is not None
         document = self._index.find(index_key)
-        return [] if document is None else [PastRun.unpacked(entry) for entry in json.loads(document)]
+        return [] if document is None else [PastRun.unpack(entry) for entry in json.loads(document)]
 
     def _summarise(
         self,

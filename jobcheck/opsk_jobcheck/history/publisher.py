@@ -72,7 +72,7 @@ class RunIndex:
         for row in rows:
             if row.ended_at is None or row.ended_at < oldest:
                 continue
-            packed = (row.ended_at, json.dumps(build_past_run(row).packed()).encode("ascii"))
+            packed = (row.ended_at, json.dumps(build_past_run(row).pack()).encode("ascii"))
             key: Key = (row.cluster, row.job, row.submitted_at)
             for index_key in self._build_keys(row):
                 runs = self._by_key[index_key]

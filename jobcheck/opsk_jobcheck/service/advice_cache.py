@@ -64,7 +64,7 @@ class Inquiry:
     @cached_property
     def _context(self) -> str:
         """A hash of everything but the text."""
-        packed = self.query.packed() | {"uid": self.uid, "text": "", "state": self.state}
+        packed = self.query.pack() | {"uid": self.uid, "text": "", "state": self.state}
         return hashlib.sha256(json.dumps(packed, sort_keys=True).encode("ascii")).hexdigest()
 
 

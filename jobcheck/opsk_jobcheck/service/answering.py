@@ -146,7 +146,7 @@ class Answerer:
         session.last = entry if answer.lines else None
         return answer
 
-    def ended(self, session: Session) -> bool:
+    def record_end(self, session: Session) -> bool:
         """Record that the last advice has been shown, and return whether there was any: the client has closed."""
         if session.last is None:
             return False

@@ -196,7 +196,7 @@ class RequestHandler(Protocol):
     def answer(self, question: Question, session: Session) -> AnswerResult:
         """Return the answer where it is known at once, else a pending one."""
 
-    def ended(self, session: Session) -> None:
+    def handle_end(self, session: Session) -> None:
         """Record that the client has read everything, and closed."""
 
     def note(self, question: Question, answer: Answer, session: Session, took_s: float) -> None:
@@ -396,7 +396,7 @@ class Connection:
             self.close()
             return
         if data == b"":
-            self._all.handler.ended(self.session)
+            self._all.handler.handle_end(self.session)
             self.close()
             return
         if data:

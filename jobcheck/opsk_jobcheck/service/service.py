@@ -147,9 +147,9 @@ class Advisor:
         """Log an invalid question."""
         self._audit.write(uid=session.peer.uid, pid=session.peer.pid, refused=why)
 
-    def ended(self, session: Session) -> None:
+    def handle_end(self, session: Session) -> None:
         """Log that advice has been shown."""
-        if self.answerer.ended(session):
+        if self.answerer.record_end(session):
             self._audit.write(kind="shown", uid=session.peer.uid, pid=session.peer.pid)
 
     def note(self, question: Question, answer: Answer, session: Session, took_s: float) -> None:

@@ -54,7 +54,7 @@ class AnalysisRequest:
     detail: str = "default"
     ascii_only: bool = False
 
-    def packed(self) -> dict[str, Any]:
+    def pack(self) -> dict[str, Any]:
         """Return this as JSON values, without fields that have their defaults."""
         return {
             **_changed_fields(self),
@@ -62,8 +62,8 @@ class AnalysisRequest:
         }  # asdict would copy all texts, one by one
 
     @classmethod
-    def unpacked(cls, document: Mapping[str, Any]) -> AnalysisRequest:
-        """Return the request from the result of ``packed``; fields of newer releases are ignored."""
+    def unpack(cls, document: Mapping[str, Any]) -> AnalysisRequest:
+        """Return the request from the result of ``pack``; fields of newer releases are ignored."""
         request = _known_fields(SlurmRequest, document["request"])
         if request.get("arguments") is not None:
             request["arguments"] = tuple(request["arguments"])
@@ -114,13 +114,13 @@ class Analysis:
     document: str = ""
     free: tuple[int, ...] = ()
 
-    def packed(self) -> dict[str, Any]:
+    def pack(self) -> dict[str, Any]:
         """Return this as JSON values, without fields that have their defaults."""
         return _changed_fields(self)
 
     @classmethod
-    def unpacked(cls, document: Mapping[str, Any]) -> Analysis:
-        """Return the analysis from the result of ``packed``; fields of newer releases are ignored."""
+    def unpack(cls, document: Mapping[str, Any]) -> Analysis:
+        """Return the analysis from the result of ``pack``; fields of newer releases are ignored."""
         lists = {name: tuple(document[name]) for name in _LISTS if name in document}
         return cls(**{**_known_fields(cls, document), **lists})
 
@@ -158,7 +158,7 @@ class Analyzer(Protocol):
 
 def parse_analysis(document: dict[str, Any]) -> Analysis | None:
     """Return the advice in a worker's answer, ``None`` when there is none."""
-    return Analysis.unpacked(document["advised"]) if "advised" in document else None
+    return Analysis.unpack(document["advised"]) if "advised" in document else None
 
 
 @lru_cache(maxsize=8)

@@ -131,7 +131,7 @@ class Worker:
                 analysis = None
             then(analysis)
 
-        self._ask(json.dumps(query.packed()).encode(), COMPUTE_S, read)
+        self._ask(json.dumps(query.pack()).encode(), COMPUTE_S, read)
 
     async def kill(self) -> None:
         """End the process and wait for it."""

@@ -76,7 +76,7 @@ def _serve(make: Callable[[SiteConfig], Analyzer], incoming: BinaryIO, outgoing:
 def _analyze(analyzer: Analyzer, body: bytes) -> dict[str, Any]:
     """Return the packed analysis, or the failure: the job must not suffer from errors in the advisor."""
     try:
-        return {"advised": analyzer.analyze(AnalysisRequest.unpacked(json.loads(body))).packed()}
+        return {"advised": analyzer.analyze(AnalysisRequest.unpack(json.loads(body))).pack()}
     except Exception as error:
         log.exception("no advice on a script")
         return {"failed": type(error).__name__}

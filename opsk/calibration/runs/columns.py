@@ -367,7 +367,7 @@ class Cells:
         if text not in self.odd:
             self.odd.append(text)
 
-    def measured(self, column: str) -> float | None:
+    def read_measurement(self, column: str) -> float | None:
         """Return a cell that holds a measurement; one that is not a positive number is reported and ignored."""
         return self._positive(column, self.odd)
 

@@ -276,7 +276,7 @@ def _read_measured(cells: Cells, software: RunSoftware, notes: str) -> Measured:
     recalled = cells.text("from_memory")
 
     def value(column: str) -> float | None:
-        return None if column in recalled else cells.measured(column)
+        return None if column in recalled else cells.read_measurement(column)
 
     peak = value("peak_mem_gb")
     convention = cells.choice("flops_convention")

@@ -145,7 +145,7 @@ def search_in_processes(
         for request in requests:
             result = done
             for part in _search_shared(pool, build_space(request), walk=walk, front=front):
-                result = done.joined(part) if done else part
+                result = done.merge(part) if done else part
                 yield result
             done = result
 

@@ -387,7 +387,7 @@ class SpreadSearch:
         joined = join_all(result for result, _ in results)
         if len(results) < parts:
             rest = sum(part_sizes(self.requests, parts)) - joined.space
-            joined = joined.joined(SearchResult(most=joined.most, space=rest, front=joined.front))
+            joined = joined.merge(SearchResult(most=joined.most, space=rest, front=joined.front))
         return SearchRun(result=joined, seconds=summary.seconds, interrupted=len(results) < parts), summary
 
 

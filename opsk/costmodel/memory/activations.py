@@ -143,8 +143,8 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     inside = (shares.query_width + 2.0 * shares.kv_width + output + model.qk_norm * keys) * size
     inside = inside + output * (low + inputs.output) + inputs.ranks
     if any_of(plans.qkv_layout):
-        inside = inside + when(plans.qkv_layout == _PACKED, _packed(plans, shares) * size)
-        inside = inside + when(plans.qkv_layout == _PERMUTED, _permuted(plans, shares, output) * size)
+        inside = inside + when(plans.qkv_layout == _PACKED, _packed_elements(plans, shares) * size)
+        inside = inside + when(plans.qkv_layout == _PERMUTED, _permuted_elements(plans, shares, output) * size)
     if model.has_attention_gate:
         inside = inside + model.attention_gate * (shares.query_width * size + output * linear)
     inner = (1.0 + model.gated_mlp) * size + inputs.down + when(eager, model.gated_mlp * size)
@@ -208,7 +208,7 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     )
 
 
-def _packed(plans: PlanTable, shares: Shares) -> FloatColumn:
+def _packed_elements(plans: PlanTable, shares: Shares) -> FloatColumn:
     """Return the elements a token that one product of queries, keys and values stores beyond these three.
 
     Values are a view of it and hold all of it, next to rotated queries and keys. Where heads share keys and values,
@@ -222,7 +222,7 @@ def _packed(plans: PlanTable, shares: Shares) -> FloatColumn:
     return held + when(padded, query + kv)
 
 
-def _permuted(plans: PlanTable, shares: Shares, output: FloatColumn) -> FloatColumn:
+def _permuted_elements(plans: PlanTable, shares: Shares, output: FloatColumn) -> FloatColumn:
     """Return the elements a token that permuted copies store beyond queries, keys, values and the attention output.
 
     Queries are a view of the permuted product and hold all of it, next to keys and values copied out of it; heads that

@@ -174,7 +174,7 @@ def attended_tokens(model: ShapeColumns, *, as_run: bool = True) -> FloatColumn:
     """Return the tokens that a token attends to, as the side of a full square, averaged over layers with attention.
 
     A causal window of w sees w (s - w/2) of the s^2/2 pairs of a causal square: a square's side of w (2 - w/s). Chunks
-    of w see w^2/2 pairs each, a side of w. ``as_run`` counts sparse attention as kernels compute it, see `_indexed`.
+    of w see w^2/2 pairs each, a side of w. ``as_run`` counts sparse attention as kernels do, see `_add_indexer`.
     """
     attended = model.seq
     if model.has_windows:
@@ -182,10 +182,10 @@ def attended_tokens(model: ShapeColumns, *, as_run: bool = True) -> FloatColumn:
         windowed = where(model.chunked_windows > 0, window, window * (2 - window / model.seq))
         share = where(model.attention_share > 0, model.attention_share, 1.0)
         attended = attended + model.windowed_layers / (share * model.layers) * (windowed - attended)
-    return _indexed(model, attended, as_run=as_run) if model.has_index else attended
+    return _add_indexer(model, attended, as_run=as_run) if model.has_index else attended
 
 
-def _indexed(model: ShapeColumns, attended: FloatColumn, *, as_run: bool) -> FloatColumn:
+def _add_indexer(model: ShapeColumns, attended: FloatColumn, *, as_run: bool) -> FloatColumn:
     """Return the same with sparse attention: the tokens chosen, and the indexer's scores of all in the same measure.
 
     Kernels of latent attention then multiply the latents themselves, r + rope of a key and r of a value for every head,

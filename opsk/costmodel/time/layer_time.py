@@ -468,7 +468,7 @@ def attention_s(
     rates = lookup(load_kernel_rates(), slice(None), to_int(machine.generation), plans.attention, plans.software)
     forward_share, backward_share = (_at_width(model, rates[first : first + 3]) for first in (0, 3))
     chunk = minimum(model.seq / shares.cp, shares.attended)
-    filled = _filled(model, shares, rates[8], chunk)
+    filled = _filled_share(model, shares, rates[8], chunk)
     peak = machine.attention_flop_per_s * filled / flop
     forward = peak * forward_share * (chunk / (chunk + rates[6]))
     backward = peak * backward_share * (chunk / (chunk + rates[7])) / FUSED_BACKWARD_FLOP
@@ -484,7 +484,7 @@ def _at_width(model: ShapeColumns, shares: FloatColumn) -> FloatColumn:
     return maximum(where(doublings < 1.0, low, high), 0.1 * shares[1])
 
 
-def _filled(model: ShapeColumns, shares: Shares, units: FloatColumn, chunk: FloatColumn) -> FloatColumn:
+def _filled_share(model: ShapeColumns, shares: Shares, units: FloatColumn, chunk: FloatColumn) -> FloatColumn:
     """Return how full multiprocessors are over how full the benchmarks had them.
 
     Tiles run in waves: on average half of the last one is empty.

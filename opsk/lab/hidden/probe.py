@@ -48,9 +48,9 @@ def measure_probe(site: HiddenSite, cluster: ClusterSpec) -> ProbeDocument:
             "gpus_per_node": cluster.node.gpus, "torch": "2.13.0",
         },
         "launch": [{"gap_s": site.efficiencies[cluster.name].software[Software.PYTORCH].kernel_gap_s}],
-        "memory": [_timed(size_bytes=size * MIB, bytes_per_s=1.0) for size in (64, 256, 1024, 4096)],
+        "memory": [_build_row(size_bytes=size * MIB, bytes_per_s=1.0) for size in (64, 256, 1024, 4096)],
         "matmul": [
-            _timed(precision=name, m=m, k=k, n=n, flop_per_s=1.0)
+            _build_row(precision=name, m=m, k=k, n=n, flop_per_s=1.0)
             for name in ("bf16", "fp16", *(["fp8"] if "fp8" in cluster.node.gpu.peak_flop_per_s else []))
             for m, k, n in (_PRODUCTS if name != "fp8" else [(size, size, size) for size in _SQUARES[2:]])
         ],
@@ -63,7 +63,7 @@ def measure_probe(site: HiddenSite, cluster: ClusterSpec) -> ProbeDocument:
             for head in (64, 128)
         ],
         "collectives": [
-            _timed(collective=name, scope=scope, ranks=size, nodes=nodes, size_bytes=size_bytes)
+            _build_row(collective=name, scope=scope, ranks=size, nodes=nodes, size_bytes=size_bytes)
             for scope, size, nodes in (("all", ranks, NODES), ("node", cluster.node.gpus, 1), ("rail", NODES, NODES))
             for size_bytes in _COLLECTIVE_BYTES
             for name in ("all_reduce", "all_gather", "reduce_scatter")
@@ -74,7 +74,7 @@ def measure_probe(site: HiddenSite, cluster: ClusterSpec) -> ProbeDocument:
     return parse_probe(json.dumps(values), origin="the lab's probe")
 
 
-def _timed(**row: Any) -> dict[str, Any]:
+def _build_row(**row: Any) -> dict[str, Any]:
     return {**row, "time_s": 1.0, "spread": 0.01}
 
 

@@ -100,13 +100,13 @@ class NodeJob:
 
     def memory_bytes(self, gpu: int) -> float | None:
         """Return the memory that the job's plan needs of a GPU [bytes]; ``None`` where it has no plan."""
-        return None if self.load is None else self._of(gpu, self.load.memory_bytes)
+        return None if self.load is None else self._get_value(gpu, self.load.memory_bytes)
 
     def power_w(self, gpu: int) -> float | None:
         """Return the power of a GPU at the predicted pace [W]; ``None`` where that is not known."""
-        return None if self.load is None else self._of(gpu, self.load.power_w)
+        return None if self.load is None else self._get_value(gpu, self.load.power_w)
 
-    def _of(self, gpu: int, values: tuple[float, ...]) -> float | None:
+    def _get_value(self, gpu: int, values: tuple[float, ...]) -> float | None:
         # A requeued job may have got other GPUs than its load was written for.
         return values[self.gpus.index(gpu)] if len(values) == len(self.gpus) else None
 

@@ -230,7 +230,7 @@ def compute_verdicts(job: Job, flows: Mapping[str, Flows], loads: LinkSeconds) -
     rows = axis_s.shape[0]
     load_s, link = loads.busiest_switch_link()
     by_axis = {axis: _sum_bytes(flow, rows) for axis, flow in flows.items()}
-    all_flows = Flows.joined(iter(flows.values()))
+    all_flows = Flows.concatenate(iter(flows.values()))
     same_leaf = _same(job.ports.leaf, all_flows)
     same_rail = same_leaf | _same(job.ports.rail, all_flows)
     return Verdicts(

@@ -138,7 +138,7 @@ def evaluate_change(
         less[kind] = (
             step_flows(job.grid, sent, baseline.rank_placement, job.ports, touched=touched)[axis]
             if touched is not None
-            else baseline.flows.get(kind, Flows.joined(iter(())))
+            else baseline.flows.get(kind, Flows.concatenate(iter(())))
         )
     moved = {kind: _compute_difference(less[kind], more[kind], job.ports) for kind in more}
     loads = link_seconds(moved, 2, job.ports, job.routes) if moved else None

@@ -178,7 +178,7 @@ class Flows:
     size_bytes: FloatColumn
 
     @classmethod
-    def joined(cls, parts: Iterator[Flows]) -> Flows:
+    def concatenate(cls, parts: Iterator[Flows]) -> Flows:
         """Return all messages of several lists."""
         all_parts = list(parts)
         if not all_parts:
@@ -216,7 +216,7 @@ def step_flows(
         "dp": _yield_replica_flows(grid, sent, rank_placement, ports, touched),
         "pp": _yield_pipeline_flows(grid_ranks, sent, rank_placement, touched) if stages > 1 else iter(()),
     }
-    return {axis: Flows.joined(parts[axis]) for axis in AXES}
+    return {axis: Flows.concatenate(parts[axis]) for axis in AXES}
 
 
 def _select_touched(groups: Index, sent: FloatColumn, touched: Touched | None) -> tuple[Index, FloatColumn]:

@@ -283,7 +283,7 @@ def _search_parts(spaces: Iterable[Space]) -> tuple[Candidate, ...]:
     for space in spaces:
         if len(space):
             (result,) = deque(search_space(space), maxlen=1)
-            done = done.joined(result) if done else result
+            done = done.merge(result) if done else result
     return done.likely if done else ()
 
 

@@ -56,7 +56,7 @@ def search_part(
     for request in requests:
         result = done
         for part in _search_part_of_one(build_space(request), number, parts, walk=walk, front=front):
-            result = done.joined(part)
+            result = done.merge(part)
             yield result
         done = result
 
@@ -77,12 +77,12 @@ def extract_lists(result: SearchResult) -> SearchResult:
 
 def join_all(results: Iterable[SearchResult]) -> SearchResult:
     """Return the joined result of searches of different parts."""
-    return reduce(SearchResult.joined, results)
+    return reduce(SearchResult.merge, results)
 
 
 def add_lists(result: SearchResult, known: SearchResult) -> SearchResult:
     """Return the result with the lists of another one added: of equally fast plans one may replace the other."""
-    listed = result.joined(extract_lists(known))
+    listed = result.merge(extract_lists(known))
     return replace(result, best=listed.best, best_fitting=listed.best_fitting, likely=listed.likely)
 
 

@@ -165,7 +165,7 @@ class Front:
                 left = left[~front.covers(costs[:, left])]
         return front
 
-    def joined(self, others: Sequence[Candidate]) -> Front:
+    def merge(self, others: Sequence[Candidate]) -> Front:
         """Return the front of these plans and others."""
         front = self
         for candidate in sorted(others, key=lambda candidate: candidate.key):
@@ -268,7 +268,7 @@ class SearchResult:
             front=self.front.with_rows(plans, predicted, feasible, self.accepts) if self.front else None,
         )._with_refused(plans, predicted, ~feasible)
 
-    def joined(self, other: SearchResult) -> SearchResult:
+    def merge(self, other: SearchResult) -> SearchResult:
         """Return the joined result of two searches of different plans."""
         counts = ("space", "evaluated", "bounded", "feasible", "fitting")
         return replace(
@@ -277,7 +277,7 @@ class SearchResult:
             best=self._merge(self.best, other.best),
             best_fitting=self._merge(self.best_fitting, other.best_fitting),
             likely=self._merge_likely((*self.likely, *other.likely)),
-            front=self.front.joined(other.front.plans) if self.front and other.front else None,
+            front=self.front.merge(other.front.plans) if self.front and other.front else None,
         )._with_nearest((*self.refused, *other.refused))
 
     def _with_refused(self, plans: PlanTable, predicted: PredictionTable, among: BoolColumn) -> SearchResult:

@@ -312,7 +312,7 @@ class _Bounding:
     def _with_plans(self, result: SearchResult, families: _Families, of_families: FamilyFloors) -> SearchResult:
         """Return the result with the plans of some families evaluated, schedule by schedule."""
         place, orders = self._multiply("orders", families)
-        floors = Floors.joined(
+        floors = Floors.concatenate(
             [schedule_floors(of_families.only(place[rows]), table) for rows, table in self._tables(orders)]
         )
         open_ = self.goal.is_open(result, floors, orders.owner)
@@ -378,7 +378,7 @@ class _Bounding:
             function(request.model, table, request.cluster, request.efficiency, *(column[rows] for column in columns))
             for rows, table in self._tables(families)
         ]
-        return kind.joined(parts)
+        return kind.concatenate(parts)
 
     def _tables(self, families: _Families) -> Iterator[tuple[IntColumn, PlanTable]]:
         """Yield rows in pieces that caches hold: which, and their plans."""
@@ -436,6 +436,6 @@ def search_cases(
         is_same = place > 0 and all((other.gpus, other.global_batch) == size for other in requests[:place])
         known = done if is_same and not walk else None
         for part in search_space(build_space(request), known=known, walk=walk, front=front):
-            result = done.joined(part)
+            result = done.merge(part)
             yield result
         done = result

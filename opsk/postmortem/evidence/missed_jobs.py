@@ -72,7 +72,7 @@ def report_missed(
             return ScanResult(due=False)
         from_s = max(now_s - MAX_LOOKBACK_S, (last.until_s if last is not None else 0.0) - OVERLAP_S)
         until_s = now_s - grace_s
-        ended = [(_key(run, cluster), run) for run in accounting.ended(STATES, from_s, until_s)]
+        ended = [(_key(run, cluster), run) for run in accounting.list_ended(STATES, from_s, until_s)]
         runs = [(key, run) for key, run in ended if _lacks_report(key, run, folder, until_s)]
         result = ScanResult()
         for key, run in runs:

@@ -180,7 +180,7 @@ class AccountingClient:
             raise InputError(f"Slurm's accounting knows no job {job_id}", hint="see sacct -j; name logs with --log")
         return runs
 
-    def ended(self, states: Sequence[str], from_s: float, until_s: float) -> tuple[AccountedRun, ...]:
+    def list_ended(self, states: Sequence[str], from_s: float, until_s: float) -> tuple[AccountedRun, ...]:
         """Return the runs of all users that ended in some states between two times, the first one first.
 
         Raises

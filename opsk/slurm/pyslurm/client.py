@@ -105,7 +105,7 @@ class PyslurmProcess:
         """
         with self._lock:
             until = time.monotonic() + deadline_s
-            process = self._started()
+            process = self._start()
             self._complaints.truncate(0)
             body = json.dumps({**question, "deadline_s": deadline_s}).encode("ascii")
             try:
@@ -131,7 +131,7 @@ class PyslurmProcess:
             if finalizer is not None:
                 finalizer()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
@@ -280,7 +280,7 @@ class PyslurmClient:
 
     def release(self) -> tuple[int, int]:
         """Return the release of Slurm that this pyslurm was built for."""
-        return self._started()
+        return self._start()
 
     def config(self) -> dict[str, str]:
         """Return the output of ``scontrol show config``, by parameter; pyslurm names them differently."""
@@ -300,7 +300,7 @@ class PyslurmClient:
             dataclasses.replace(job, exit_code=known.get(job.id)) if job.id in doubtful else job for job in jobs
         )
 
-    def _started(self) -> tuple[int, int]:
+    def _start(self) -> tuple[int, int]:
         """Start the child process where none runs, and return the release of its pyslurm.
 
         Raises
@@ -327,7 +327,7 @@ class PyslurmClient:
 
     def _ask(self, question: str, **details: Any) -> Any:
         """Return the answer to one query, after the check before the first one."""
-        self._started()
+        self._start()
         if not self._is_checked:
             self._check(self._answer("cluster", deadline_s=self._deadline_s))
             self._is_checked = True
@@ -341,7 +341,7 @@ class PyslurmClient:
         PyslurmUnusableError
             slurmctld is older than this pyslurm, or does not count GPUs.
         """
-        match, own_release = _RELEASE.search(str(cluster.get("release"))), self._started()
+        match, own_release = _RELEASE.search(str(cluster.get("release"))), self._start()
         if match and (int(match.group(1)), int(match.group(2))) < own_release:
             raise PyslurmUnusableError(
                 f"pyslurm {_format_release(own_release)} cannot ask slurmctld {match.group()}", hint=_OTHER_WAY

@@ -33,7 +33,7 @@ class Hooks:
         asyncio.get_running_loop().call_later(0.01, future.set_result, Answer(status="advice", lines=("x",)))
         return future
 
-    def ended(self, session: Session) -> None:
+    def handle_end(self, session: Session) -> None:
         self.kinds.append("ended")
 
     def note(self, question: Question, answer: Answer, session: Session, took_s: float) -> None:

@@ -16,20 +16,20 @@ def test_a_thought_survives_the_way_to_its_worker(text: str, arguments: list[str
     asked = AnalysisRequest(
         text=text, file="s", request=SlurmRequest(arguments=tuple(arguments), environment=files), files=files
     )
-    assert AnalysisRequest.unpacked(asked.packed()) == asked
+    assert AnalysisRequest.unpack(asked.pack()) == asked
 
 
 @given(st.lists(words, max_size=3), words)
 def test_advice_survives_the_way_from_its_worker(lines: list[str], comment: str) -> None:
     analysis = Analysis(verdict="fits", lines=tuple(lines), comment=comment)
-    assert Analysis.unpacked(analysis.packed()) == analysis
+    assert Analysis.unpack(analysis.pack()) == analysis
 
 
 def test_what_a_newer_release_packs_beside_is_passed_over() -> None:
     """An advisor that was not restarted after an upgrade starts workers of the new release."""
     query = AnalysisRequest(text="#!/bin/sh\n", file="a.sh", request=SlurmRequest(nodes=2), files={})
-    packed = query.packed()
+    packed = query.pack()
     newer = packed | {"later": 1, "request": packed["request"] | {"later": 2}}
-    assert AnalysisRequest.unpacked(newer) == query
+    assert AnalysisRequest.unpack(newer) == query
     analysis = Analysis(verdict="fits", lines=("a",))
-    assert Analysis.unpacked(analysis.packed() | {"later": 3}) == analysis
+    assert Analysis.unpack(analysis.pack() | {"later": 3}) == analysis

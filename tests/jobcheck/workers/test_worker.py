@@ -36,7 +36,7 @@ def test_a_worker_whose_advisor_was_killed_ends_without_a_word(orders: str, afte
         theirs.close()
         ours.sendall(frame(SiteConfig().model_dump_json().encode()))
         assert ours.recv(1000)
-        ours.sendall(frame(json.dumps(replace(THOUGHT, text=orders).packed()).encode()))
+        ours.sendall(frame(json.dumps(replace(THOUGHT, text=orders).pack()).encode()))
         time.sleep(after_s)
         ours.close()
     _, said = forks.communicate(timeout=30)

@@ -175,7 +175,7 @@ def test_floors_of_parts_are_those_of_the_whole():
     plans = next(_some_plans(request, np.random.default_rng(2), nodes=4, rows=50))
     whole = _floors(request, plans, plans.sharding)["family"]
     rows = np.arange(len(plans))
-    joined = Floors.joined([whole.only(rows[:20]), whole.only(rows[20:])])
+    joined = Floors.concatenate([whole.only(rows[:20]), whole.only(rows[20:])])
     assert joined.step_s.tolist() == whole.step_s.tolist()
     assert joined.needed_bytes.tolist() == whole.needed_bytes.tolist()
-    assert len(Floors.joined([]).step_s) == 0
+    assert len(Floors.concatenate([]).step_s) == 0

@@ -43,7 +43,7 @@ class Accounting:
     asked: list[tuple[float, float]] = field(default_factory=list)
     error: Exception | None = None
 
-    def ended(self, states: Sequence[str], from_s: float, until_s: float) -> list[AccountedRun]:
+    def list_ended(self, states: Sequence[str], from_s: float, until_s: float) -> list[AccountedRun]:
         self.asked.append((from_s, until_s))
         if self.error is not None:
             raise self.error
@@ -69,7 +69,7 @@ def of_store(engine: Engine) -> StoreLookup:
 
 def looking(accounting: Accounting, clock: Clock, known: StoreLookup, since_s: float | None = None) -> MissedJobs:
     since = {"lab": datetime.fromtimestamp(since_s, UTC)} if since_s is not None else {}
-    return MissedJobs(ended=accounting.ended, known=known, since=since, clock=clock, now=clock)
+    return MissedJobs(ended=accounting.list_ended, known=known, since=since, clock=clock, now=clock)
 
 
 def test_a_job_that_came_and_went_unseen_is_kept_with_its_advice(engine: Engine) -> None:

@@ -271,7 +271,7 @@ def record(
         ended=SlurmEnds(),
     )
     missed = MissedJobs(
-        ended=AccountingClient().ended,
+        ended=AccountingClient().list_ended,
         known=lambda cluster, ids: _read_store(url, lambda engine: find_known_jobs(engine, cluster, ids)),
         since={job.cluster: job.submitted_at for job in reversed(_read_or_empty(url, find_jobs))},
         every_s=min(LOOK_BACK_EVERY_S, every_s),

@@ -253,7 +253,7 @@ class ViewIndex:
         return {job.record.id: job for job in self.view.jobs}
 
     @cached_property
-    def row_of(self) -> dict[str, int]:
+    def rows_by_node(self) -> dict[str, int]:
         """Row of each node."""
         return {node.name: row for row, node in enumerate(self.view.nodes)}
 

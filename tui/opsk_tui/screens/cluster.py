@@ -249,7 +249,7 @@ class ClusterScreen(ViewScreen):
         known = self.known
         self.map.empty = self.why_empty("No node is known yet.")
         marked = None if self._marked is None else known.gpus.job == self._marked
-        look = (self.choice.metric, compute_limits(known, self.choice.metric), tuple(known.row_of))
+        look = (self.choice.metric, compute_limits(known, self.choice.metric), tuple(known.rows_by_node))
         before = self._codes if look == self._last_look else None
         grid = gpu_grid(known, self.choice.metric, marked, before)
         self._last_look, self._codes = look, grid.codes

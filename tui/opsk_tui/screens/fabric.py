@@ -191,7 +191,7 @@ class FabricScreen(ViewScreen):
 
     def _leaves(self, ports: PortTable) -> list[tuple[str, float, float]]:
         """Return the leaves whose ports wait longest: mean and worst."""
-        rows = self.known.row_of
+        rows = self.known.rows_by_node
         by_leaf: dict[str, list[float]] = {}
         for (node, rail), leaf in ports.leaves.items():
             if node in rows and not np.isnan(value := float(ports.congestion[rows[node], rail])):

@@ -314,13 +314,13 @@ def history(job: JobView, glyphs: Glyphs, width: int) -> Section:
     if high - low < 1e-9:
         high = low + 1.0
     heights = np.clip(np.ceil((means - low) / (high - low) * _CHART_HEIGHT * 8), 1, _CHART_HEIGHT * 8).astype(int)
-    row_of = None if not expected else int(min(_CHART_HEIGHT - 1, (expected - low) / (high - low) * _CHART_HEIGHT))
+    target = None if not expected else int(min(_CHART_HEIGHT - 1, (expected - low) / (high - low) * _CHART_HEIGHT))
     lines: list[Line] = []
     for row in reversed(range(_CHART_HEIGHT)):
         filled = np.clip(heights - row * 8, 0, 8).tolist()
-        blank = glyphs.rule if row == row_of else " "
+        blank = glyphs.rule if row == target else " "
         text = "".join(glyphs.levels[part - 1] if part else blank for part in filled)
-        label = high if row == _CHART_HEIGHT - 1 else expected if row == row_of else low if row == 0 else None
+        label = high if row == _CHART_HEIGHT - 1 else expected if row == target else low if row == 0 else None
         lines.append([(f"{duration(label) if label else '':>9} ", "dim"), (text, speed_key(job))])
     span = f"{age(known[-1][0] - known[0][0])}, slowest of each column"
     lines.append([(" " * 10 + span + (f", {glyphs.rule} predicted" if expected else ""), "dim")])

@@ -53,7 +53,7 @@ class Reading:
     few_ranks: str = ""
     own_names: tuple[OwnName, ...] | None = None
 
-    def written(self, path: Text, where: Text) -> Text | None:
+    def find_written_text(self, path: Text, where: Text) -> Text | None:
         """Return the text that the script itself writes into a file (a here-document), ``None`` if it writes none."""
         key = compute_path_key(path, where)
         return None if find_changer(self.run.changed, key) else self.run.files.get(key)
@@ -74,7 +74,7 @@ class Reading:
         The text is written by the script itself (a here-document), or was read with the user's rights.
         """
         path, where = relate_to_start(path, invocation.directory)
-        if path.known is None and (text := self.written(path, where)) is not None:
+        if path.known is None and (text := self.find_written_text(path, where)) is not None:
             return read_config_file(text, path=path.shown, form=form)
         tail = find_tail(path, where)
         if tail in self.files:
@@ -85,7 +85,7 @@ class Reading:
         place, why = resolve_path(path.known, where)
         if changed := find_changer(self.run.changed, compute_path_key(path, where)):
             return ConfigFile(path=path.known, why=f"{path.known[:120]} is changed by {changed} before it is read")
-        if (text := self.written(path, where)) is not None:
+        if (text := self.find_written_text(path, where)) is not None:
             return read_config_file(text, path=path.known, form=form)
         if why:
             self._ask_for(tail)

@@ -26,7 +26,7 @@ def messages(*entries: tuple[int, int, int, float]) -> dict[str, Flows]:
     row, source, target, size = (
         (np.array(column) for column in zip(*entries, strict=True)) if entries else [np.empty(0, dtype=np.int64)] * 4
     )
-    nothing = Flows.joined(iter(()))
+    nothing = Flows.concatenate(iter(()))
     return dict.fromkeys(AXES, nothing) | {
         "dp": Flows(row=row, source=source, target=target, size_bytes=size.astype(np.float64))
     }

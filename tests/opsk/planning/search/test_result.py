@@ -128,7 +128,7 @@ CANDIDATES = st.builds(
 @given(st.lists(CANDIDATES, max_size=12), st.lists(CANDIDATES, max_size=12))
 def test_fronts_of_parts_join_to_a_front(some: list[Candidate], others: list[Candidate]):
     """Covering is kept by joining, but tolerances add up: a part's 1 % and the whole's."""
-    joined = Front().joined(some).joined(Front().joined(others).plans)
+    joined = Front().merge(some).merge(Front().merge(others).plans)
     for one in (*some, *others):
         limits = [cost * (1 + TOLERANCE) ** 2 * (1 + 1e-12) for cost in costs(one)]
         assert any(all(a <= b for a, b in zip(costs(own), limits, strict=True)) for own in joined.plans)
@@ -140,7 +140,7 @@ def test_a_plan_that_is_hardly_better_is_no_choice():
     one = Candidate(
         plan=Plan(global_batch=4), step_s=1.0, device_bytes=1.0, needed_bytes=1.0, step_j=1.0, fit_probability=1.0
     )
-    front = Front().joined([one])
-    assert front.joined([replace(one, step_s=0.995)]).plans == (one,)
-    assert len(front.joined([replace(one, step_s=1.5, needed_bytes=0.9)]).plans) == 2
-    assert front.joined([replace(one, step_s=0.9)]).plans == (replace(one, step_s=0.9),)
+    front = Front().merge([one])
+    assert front.merge([replace(one, step_s=0.995)]).plans == (one,)
+    assert len(front.merge([replace(one, step_s=1.5, needed_bytes=0.9)]).plans) == 2
+    assert front.merge([replace(one, step_s=0.9)]).plans == (replace(one, step_s=0.9),)

@@ -227,7 +227,7 @@ def test_what_is_known_of_other_plans_bounds_a_search_and_changes_nothing():
     first = _last(search_space(halves[0], walk=False))
     alone, helped = (_last(search_space(halves[1], known=known, walk=False)) for known in (None, first))
     assert helped.evaluated <= alone.evaluated
-    assert first.joined(helped).best == first.joined(alone).best == _last(search_space(space, walk=False)).best
+    assert first.merge(helped).best == first.merge(alone).best == _last(search_space(space, walk=False)).best
 
 
 def test_the_best_plan_of_one_gpu_by_hand():

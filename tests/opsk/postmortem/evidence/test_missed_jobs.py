@@ -26,7 +26,7 @@ class Accounting(AccountingClient):
         super().__init__(environment={})
         self.all, self.asked, self.problem = list(runs), [], None  # type: ignore[var-annotated]
 
-    def ended(self, states: Sequence[str], from_s: float, until_s: float) -> tuple[AccountedRun, ...]:
+    def list_ended(self, states: Sequence[str], from_s: float, until_s: float) -> tuple[AccountedRun, ...]:
         if self.problem is not None:
             raise self.problem
         self.asked.append((from_s, until_s))

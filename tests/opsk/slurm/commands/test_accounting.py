@@ -178,7 +178,7 @@ def test_what_ended_in_some_states_within_a_time_comes_the_first_one_first(tmp_p
     (tmp_path / "sacct").write_text(ENDED)
     (tmp_path / "sacct").chmod(stat.S_IRWXU)
     client = AccountingClient(environment={"PATH": f"{tmp_path}{os.pathsep}/usr/bin:/bin"})
-    found = client.ended(("NODE_FAIL", "BOOT_FAIL"), 1000.0, 2000.0)
+    found = client.list_ended(("NODE_FAIL", "BOOT_FAIL"), 1000.0, 2000.0)
     assert [(run.id, run.end_s) for run in found] == [(7, 1100.0), (9, 1900.0)]
 
 
