@@ -48,7 +48,7 @@ def does(monkeypatch: pytest.MonkeyPatch, what: str, *, most_s: float = 60.0) ->
     def command(benchmark: Benchmark, found: Path, *, is_short: bool) -> list[str]:
         return [sys.executable, "-P", "-c", HANDS_OVER.format(what=what), "--found", str(found)]
 
-    monkeypatch.setattr(report, "command_of", command)
+    monkeypatch.setattr(report, "build_command", command)
     monkeypatch.setattr(Benchmark, "most_s", most_s)
     return find_benchmark("lab_up")
 

@@ -12,7 +12,7 @@ from opsk.workload.completion import complete
 from opsk.workload.model import StatedModel
 from opsk.workload.plan import Plan, Sharding, Software, StatedPlan
 from opsk.workload.workload import Workload
-from opsk_jobcheck.advice.abilities import family_of, find_abilities, is_deepspeed
+from opsk_jobcheck.advice.abilities import get_family, find_abilities, is_deepspeed
 from opsk_jobcheck.advice.flags import build_flags
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.frameworks.registry import FRAMEWORKS, READERS
@@ -71,7 +71,7 @@ def test_what_only_splits_data_is_offered_nothing_else(framework: str) -> None:
 def test_a_smaller_micro_batch_is_spelled_or_known_to_have_no_words(framework: str) -> None:
     workload, plan = asked(framework)
     flags = build_flags(workload, plan, replace(plan, micro_batch=1), model=complete(workload).model)
-    has_words = FAMILIES[family_of(workload)].names is not NO_NAMES or framework in OWN_SPELLING
+    has_words = FAMILIES[get_family(workload)].names is not NO_NAMES or framework in OWN_SPELLING
     assert has_words is (framework not in WITHOUT_WORDS)
     if has_words and framework != "megatron-bridge":
         assert any("1" in flag for flag in flags)
@@ -97,7 +97,7 @@ def test_the_software_below_a_framework_is_known(framework: str, software: Softw
 
 
 def test_the_table_lists_just_the_frameworks_that_readers_give() -> None:
-    families = {family_of(Workload(framework=name)) for name in FRAMEWORKS}
+    families = {get_family(Workload(framework=name)) for name in FRAMEWORKS}
     assert families - FAMILIES.keys() == {CONNECTIVITY}
     assert FAMILIES.keys() <= families
 

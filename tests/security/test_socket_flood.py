@@ -42,7 +42,7 @@ class Ponging:
 def uid(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Whose the next connections are: the kernel would say, of other processes."""
     now = [1000]
-    monkeypatch.setattr(connections, "peer_of", lambda _: Peer(pid=os.getpid(), uid=now[0], gid=now[0]))
+    monkeypatch.setattr(connections, "read_peer", lambda _: Peer(pid=os.getpid(), uid=now[0], gid=now[0]))
     return now
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from opsk.config import AdvisorConfig
 from opsk.errors import ConfigError
-from opsk_jobcheck.service.connections import listen, notify, peer_of, submit_uids
+from opsk_jobcheck.service.connections import listen, notify, read_peer, submit_uids
 
 
 def test_a_socket_passed_by_systemd_is_used(socket_directory: Path) -> None:
@@ -87,7 +87,7 @@ def test_without_systemd_notifying_does_nothing() -> None:
 
 def test_a_peer_is_known_by_the_kernel() -> None:
     one, other = socket.socketpair(socket.AF_UNIX)
-    assert (peer_of(one).uid, peer_of(one).pid) == (os.getuid(), os.getpid())
+    assert (read_peer(one).uid, read_peer(one).pid) == (os.getuid(), os.getpid())
     one.close()
     other.close()
 
