@@ -12,7 +12,7 @@ from opsk.workload.completion import complete
 from opsk.workload.model import StatedModel
 from opsk.workload.plan import Plan, Sharding, Software, StatedPlan
 from opsk.workload.workload import Workload
-from opsk_jobcheck.advice.abilities import get_family, find_abilities, is_deepspeed
+from opsk_jobcheck.advice.abilities import find_abilities, get_family, is_deepspeed
 from opsk_jobcheck.advice.flags import build_flags
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.frameworks.registry import FRAMEWORKS, READERS

@@ -31,7 +31,7 @@ def list_programs(program: Program, invocation: Invocation) -> list[Text]:
 
 def read_text(path: Text, invocation: Invocation, reading: Reading) -> tuple[str | None, str]:
     """Return the text of a Python file and its path; a text that is not at hand is asked for where the job has GPUs."""
-    if (text := reading.written(path, invocation.directory)) is not None:
+    if (text := reading.find_written_text(path, invocation.directory)) is not None:
         return text.known, path.shown
     place = reading.locate(path, invocation.directory)
     if not place:

@@ -198,7 +198,7 @@ class DataSets(Forward):
         """Return one sample of a data set; ``DATA`` where it is not known."""
         if isinstance(data, Choice):
             rows = [self.make_sample(option, frame) for option in data.options]
-            return rows[0] if all(_has_shape_of(rows[0], row) for row in rows[1:]) else DATA
+            return rows[0] if all(_has_same_shape(rows[0], row) for row in rows[1:]) else DATA
         if not isinstance(data, Made):
             return DATA
         if data.name == OWN:
@@ -253,14 +253,14 @@ def collate_samples(sample: Any, count: int | None) -> Any:
     return DATA
 
 
-def _has_shape_of(first: Any, second: Any) -> bool:
+def _has_same_shape(first: Any, second: Any) -> bool:
     """Return whether two samples have the same parts, tensors of one shape among them."""
     if isinstance(first, Tensor) and isinstance(second, Tensor):
         return first.shape == second.shape
     if isinstance(first, tuple | list) and isinstance(second, tuple | list):
-        return len(first) == len(second) and all(map(_has_shape_of, first, second))
+        return len(first) == len(second) and all(map(_has_same_shape, first, second))
     if isinstance(first, dict) and isinstance(second, dict):
-        return first.keys() == second.keys() and all(_has_shape_of(part, second[key]) for key, part in first.items())
+        return first.keys() == second.keys() and all(_has_same_shape(part, second[key]) for key, part in first.items())
     return not isinstance(first, Tensor) and not isinstance(second, Tensor)
 
 

@@ -74,7 +74,7 @@ class Forward(TensorValues):
             self.take_step()
             return self.run_module(target, positional, keywords, node, frame)
         if isinstance(target, Choice):
-            return self._call_one_of(target, positional, keywords, node, frame)
+            return self._call_any(target, positional, keywords, node, frame)
         result = super().call(target, positional, keywords, node, frame)
         if not isinstance(target, CALLABLE) or (isinstance(target, External) and result in (DATA, OPEN)):
             return self._doubt(getattr(target, "name", "a function"), [*positional, *keywords.values()], result)
@@ -87,7 +87,7 @@ class Forward(TensorValues):
             return DATA
         return result
 
-    def _call_one_of(
+    def _call_any(
         self, target: Choice, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame
     ) -> Any:
         """Return the result of calling one of several modules or functions."""
