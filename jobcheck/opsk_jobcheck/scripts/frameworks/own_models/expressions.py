@@ -59,10 +59,13 @@ class Expressions(Names):
         return self.get(self.evaluate(node.value, frame), node.attr, frame)
 
     def _evaluate_subscript(self, node: ast.Subscript, frame: Frame) -> Any:
-        owner = self.evaluate(node.value, frame)
-        if isinstance(node.slice, ast.Slice):
-            return self._slice(owner, node.slice, frame)
-        return get_item(self, owner, self.evaluate(node.slice, frame), frame)
+        return self.take_part(self.evaluate(node.value, frame), node.slice, frame)
+
+    def take_part(self, owner: Any, part: ast.expr, frame: Frame) -> Any:
+        """Return a part of a value."""
+        if isinstance(part, ast.Slice):
+            return self._slice(owner, part, frame)
+        return get_item(self, owner, self.evaluate(part, frame), frame)
 
     def _slice(self, owner: Any, part: ast.Slice, frame: Frame) -> Any:
         ends = [self.evaluate(end, frame) if end is not None else None for end in (part.lower, part.upper, part.step)]
@@ -81,12 +84,15 @@ class Expressions(Names):
         return self.combine(node.op, self.evaluate(node.left, frame), self.evaluate(node.right, frame))
 
     def _evaluate_unary(self, node: ast.UnaryOp, frame: Frame) -> Any:
-        value = self.evaluate(node.operand, frame)
-        if isinstance(node.op, ast.Not):
+        return self.apply_sign(node.op, self.evaluate(node.operand, frame))
+
+    def apply_sign(self, operator: ast.unaryop, value: Any) -> Any:
+        """Return the result of an operator on one value."""
+        if isinstance(operator, ast.Not):
             known = compute_truth(value)
             return DATA if known is DATA else not known
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return -value if isinstance(node.op, ast.USub) and is_number else DATA
+        return -value if isinstance(operator, ast.USub) and is_number else DATA
 
     def _evaluate_boolean(self, node: ast.BoolOp, frame: Frame) -> Any:
         is_and = isinstance(node.op, ast.And)
@@ -105,9 +111,12 @@ class Expressions(Names):
     def _evaluate_compare(self, node: ast.Compare, frame: Frame) -> Any:
         if len(node.ops) != 1:
             return self._compare_chain(node, frame)
-        left, right = self.evaluate(node.left, frame), self.evaluate(node.comparators[0], frame)
+        return self.compare(node.ops[0], self.evaluate(node.left, frame), self.evaluate(node.comparators[0], frame))
+
+    def compare(self, operator: ast.cmpop, left: Any, right: Any) -> Any:
+        """Return the result of a comparison."""
         pairs = list(product(list_options(left), list_options(right)))
-        results = [compare_values(node.ops[0], *pair) for pair in pairs[: MAX_OPTIONS + 1]]
+        results = [compare_values(operator, *pair) for pair in pairs[: MAX_OPTIONS + 1]]
         return results[0] if len(pairs) <= MAX_OPTIONS and all(x is results[0] for x in results) else DATA
 
     def _compare_chain(self, node: ast.Compare, frame: Frame) -> Any:

@@ -6,12 +6,14 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.layers import CONTAINERS, STACKS, Arguments
-from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON, Flow
+from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON, MAX_STEPS, Flow, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.operations import patterns
 from opsk_jobcheck.scripts.frameworks.own_models.operations.elements import get_dtype
 from opsk_jobcheck.scripts.frameworks.own_models.operations.module_calls import LAYER_RULES
 from opsk_jobcheck.scripts.frameworks.own_models.operations.results import as_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.savings import SAVES_LESS, find_type, list_weights, may_freeze
 from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
 from opsk_jobcheck.scripts.frameworks.own_models.tensor_values import TensorValues, list_tensors
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
@@ -41,12 +43,16 @@ _WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
 class Forward(TensorValues):
     """Follows modules that are called with tensors."""
 
-    frames: list[Frame]
+    def __init__(self, files: Files, settings: LookUp, max_steps: int = MAX_STEPS) -> None:
+        super().__init__(files, settings, max_steps)
+        self.frames: list[Frame] = []
+        self.is_sure = not may_freeze(files)
 
     def start_step(self, *, autocast: str = "") -> None:
         """Begin to note what a training step saves."""
         super().start_step(autocast=autocast)
         self.frames = []
+        self.notes.is_sure = self.is_sure
         self.max_steps = self.steps + MAX_STEPS_OF_PASS
 
     def run(self, body: Sequence[ast.stmt], frame: Frame) -> Flow:
@@ -62,6 +68,7 @@ class Forward(TensorValues):
     def call(self, target: Any, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame) -> Any:
         """Return the result of a call."""
         if isinstance(target, External):
+            self._doubt_savings(target.name.rpartition(".")[2])
             if self.tape is not None and target.name in _CHECKPOINTS and positional:
                 return self._checkpoint(positional, keywords, node, frame)
             result = self.call_torch(target.name, positional, keywords)
@@ -79,6 +86,12 @@ class Forward(TensorValues):
         if not isinstance(target, CALLABLE) or (isinstance(target, External) and result in (DATA, OPEN)):
             return self._doubt(getattr(target, "name", "a function"), [*positional, *keywords.values()], result)
         return result
+
+    def _doubt_savings(self, name: str) -> None:
+        """Note that a step may save less than what its operations do."""
+        if SAVES_LESS.fullmatch(name):
+            self.is_sure = False
+            self.notes.is_sure = False
 
     def _doubt(self, name: str, values: Sequence[Any], result: Any) -> Any:
         """Note that a function is not known which reads tensors."""
@@ -287,9 +300,10 @@ class Forward(TensorValues):
         self, function: FunctionValue, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame
     ) -> Any:
         """Follow a function; one that is decorated so computes no gradients."""
-        names = (
-            [ast.unparse(row) for row in getattr(function.node, "decorator_list", ())] if self.tape is not None else []
-        )
+        decorators = getattr(function.node, "decorator_list", ()) if self.tape is not None else ()
+        names = [ast.unparse(row) for row in decorators]
+        for name in names:
+            self._doubt_savings(name.partition("(")[0].rpartition(".")[2])
         if self.tape is None or not any(word in name for name in names for word in _WITHOUT_GRADIENTS):
             return super().follow(function, positional, keywords, node, frame)
         saves, self.tape.saves = self.tape.saves, False
@@ -314,7 +328,9 @@ class Forward(TensorValues):
             result = self.call_of_tensor(owner, name, positional, keywords)
             if result is not ABSENT:
                 return result
+        self._doubt_savings(name)
         if isinstance(owner, Module) and owner.is_model:
+            self._change_weights(owner, name, positional, keywords)
             if name == "register_buffer" and len(positional) >= 2 and isinstance(positional[0], str):
                 self.write(owner.attributes, positional[0], positional[1])
                 return None
@@ -327,6 +343,18 @@ class Forward(TensorValues):
         result = super().call_method(owner, name, positional, keywords, node, frame)
         is_plain = isinstance(owner, list | dict | str | Module) and not is_tensor_result(owner, result)
         return result if is_plain else self._doubt(f".{name}()", [owner, *positional, *keywords.values()], result)
+
+    def _change_weights(self, owner: Module, name: str, positional: list[Any], keywords: dict[str, Any]) -> None:
+        """Follow methods that cast a module, or freeze it."""
+        dtype = find_type(name, positional, keywords)
+        is_frozen = name == "requires_grad_" and positional == [False]
+        if name == "requires_grad_" and self.logs:
+            self.is_sure = False
+        elif dtype is not None or name == "requires_grad_":
+            for weight in list_weights(owner):
+                weight.is_frozen = is_frozen if dtype is None else weight.is_frozen
+                if dtype is not None and weight.dtype != dtype:
+                    weight.dtype = "" if self.logs else dtype
 
     def _go_back(self, keywords: dict[str, Any]) -> None:
         """Follow the backward pass: what names hold is in memory as well."""
@@ -348,7 +376,8 @@ def follow_pass(machine: Forward, model: Any, inputs: Sequence[Any], *, autocast
     """Return the memory of one forward pass of a model, whose inputs and result are held; see :class:`StepMemory`."""
     machine.start_step(autocast=autocast)
     node = ast.Call(func=ast.Name(id="model", ctx=ast.Load()), args=[], keywords=[])
-    frame = Frame(machine.files.rows[0])
+    frame = Frame(machine.files.rows[0], dict(enumerate(inputs)))
+    machine.frames.append(frame)
     try:
         result = machine.call(model, list(inputs), {}, node, frame)
         for tensor in list_tensors([*inputs, result]):

@@ -99,6 +99,8 @@ def _find_shape(name: str, given: Arguments) -> Shape | None:
     elif name in ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LayerNorm", "RMSNorm"):
         width = given.get(0, "num_features", given.keywords.get("normalized_shape"))
         sides = list(width) if isinstance(width, list | tuple) else [width]
+    elif name == "PReLU":
+        sides = [given.get(0, "num_parameters", 1)]
     else:
         return None
     return tuple(side if isinstance(side, int) else None for side in sides)
@@ -131,7 +133,7 @@ def copy_module(value: Any, made: dict[int, Any] | None = None) -> Any:
     if isinstance(value, list):
         return [copy_module(part, made) for part in value]
     if isinstance(value, Parameter):
-        made[id(value)] = Parameter(value.size, value.shape)
+        made[id(value)] = Parameter(value.size, value.shape, value.dtype, value.is_frozen)
     elif isinstance(value, Module):
         made[id(value)] = copy = Module(
             value.name, definition=value.definition, is_model=value.is_model, layer=value.layer

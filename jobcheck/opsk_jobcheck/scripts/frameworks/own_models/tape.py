@@ -37,10 +37,10 @@ class Tape:
         What one operation needs in the backward pass, at the largest.
     reason
         Why there is no upper limit.
-    weights, weight_dtype
-        The weights that were read, as tensors of that type.
+    weights
+        The weights that were read, as tensors.
     is_sure
-        Whether what is saved is saved for sure: not where weights may be frozen.
+        Whether what is saved is saved for sure: not where weights may be frozen, or parts be computed again.
     largest
         The memory of the backward passes so far, of which the largest counts.
     """
@@ -54,7 +54,6 @@ class Tape:
     reason: str = ""
     casts: dict[tuple[int, str], tuple[Storage, Tensor]] = field(default_factory=dict)
     weights: dict[int, tuple[Parameter, Tensor]] = field(default_factory=dict)
-    weight_dtype: str = "float32"
     is_sure: bool = True
     largest: StepMemory | None = None
 

@@ -88,41 +88,35 @@ class TensorValues(Calls):
             if isinstance(after, Tensor) and after.dtype == before.dtype:
                 self.assign(statement.target, elements.put_in_place(self.tape, before, after), frame)
 
-    def _evaluate_compare(self, node: ast.Compare, frame: Frame) -> Any:
-        if self.tape is None or len(node.ops) != 1:
-            return super()._evaluate_compare(node, frame)
-        left, right = self.evaluate(node.left, frame), self.evaluate(node.comparators[0], frame)
-        is_identity = isinstance(node.ops[0], ast.Is | ast.IsNot)
-        if is_identity and (left is None or right is None):
-            other = right if left is None else left
-            if is_tensor(other):
-                return isinstance(node.ops[0], ast.IsNot)
-        elif (is_tensor(left) or is_tensor(right)) and not isinstance(node.ops[0], ast.In | ast.NotIn):
-            return OPERATIONS["eq"](self.tape, Arguments([left, right], {}))
-        return super()._evaluate_compare(node, frame)
+    def compare(self, operator: ast.cmpop, left: Any, right: Any) -> Any:
+        """Return the result of a comparison; of tensors, one for each element."""
+        if self.tape is None or not (is_tensor(left) or is_tensor(right)):
+            return super().compare(operator, left, right)
+        if isinstance(operator, ast.Is | ast.IsNot) and (left is None or right is None):
+            return isinstance(operator, ast.IsNot)
+        if isinstance(operator, ast.Is | ast.IsNot | ast.In | ast.NotIn):
+            return super().compare(operator, left, right)
+        return OPERATIONS["eq"](self.tape, Arguments([left, right], {}))
 
-    def _evaluate_unary(self, node: ast.UnaryOp, frame: Frame) -> Any:
-        if self.tape is not None and not isinstance(node.op, ast.Not):
-            value = self.evaluate(node.operand, frame)
-            if is_tensor(value):
-                name = "bitwise_not" if isinstance(node.op, ast.Invert) else "neg"
-                return OPERATIONS[name](self.tape, Arguments([value], {}))
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return -value if isinstance(node.op, ast.USub) else value if isinstance(node.op, ast.UAdd) else DATA
-            return DATA
-        return super()._evaluate_unary(node, frame)
+    def apply_sign(self, operator: ast.unaryop, value: Any) -> Any:
+        """Return the result of an operator on one value."""
+        if self.tape is None or not is_tensor(value) or isinstance(operator, ast.Not):
+            return super().apply_sign(operator, value)
+        return OPERATIONS["bitwise_not" if isinstance(operator, ast.Invert) else "neg"](
+            self.tape, Arguments([value], {})
+        )
 
     # ---- indexes
 
-    def _evaluate_subscript(self, node: ast.Subscript, frame: Frame) -> Any:
-        owner = self.evaluate(node.value, frame)
+    def take_part(self, owner: Any, part: ast.expr, frame: Frame) -> Any:
+        """Return a part of a value."""
         if isinstance(owner, Tensor | Parameter) and (self.tape is not None or owner.shape is not None):
-            items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            items = part.elts if isinstance(part, ast.Tuple) else [part]
             tensor = as_tensor(self.notes, owner)
             return self._strip(
                 indexing.index(self.notes, tensor, [self._evaluate_index(item, frame) for item in items])
             )
-        return super()._evaluate_subscript(node, frame)
+        return super().take_part(owner, part, frame)
 
     def _evaluate_index(self, node: ast.expr, frame: Frame) -> Any:
         if isinstance(node, ast.Slice):

@@ -86,10 +86,12 @@ class Storage:
 
 @dataclass(slots=True, eq=False)
 class Parameter:
-    """A weight, with the number of its elements."""
+    """A weight, with the number of its elements; ``is_frozen`` tells that it is not trained for sure."""
 
     size: Span
     shape: Shape | None = None
+    dtype: str = "float32"
+    is_frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +265,28 @@ def merge(first: Any, second: Any) -> Any:
         names = [*first, *(name for name in second if name not in first)]
         return {name: merge(first.get(name, ABSENT), second.get(name, ABSENT)) for name in names}
     if isinstance(first, Tensor) and isinstance(second, Tensor):
-        return Tensor(first.size.join(second.size))
+        return _merge_tensors(first, second)
     return choose([*list_options(first), *list_options(second)])
+
+
+def _merge_tensors(first: Tensor, second: Tensor) -> Tensor:
+    """Return a tensor that is one of two; its memory may be in use already, as that of either of them."""
+    shape, storage = first.shape, first.storage
+    if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
+        shape = None
+    elif first.shape != second.shape:
+        shape = tuple(one if one == other else None for one, other in zip(first.shape, second.shape, strict=True))
+    if storage is not None and second.storage is not None and storage is not second.storage:
+        high = storage.size_bytes.join(second.storage.size_bytes).high
+        storage = Storage(Span(0, high), is_state=storage.is_state and second.storage.is_state)
+    return Tensor(
+        size=first.size.join(second.size),
+        shape=shape,
+        strides=first.strides if first.strides == second.strides and shape == first.shape else None,
+        dtype=first.dtype if first.dtype == second.dtype else "",
+        has_gradient=first.has_gradient or second.has_gradient,
+        storage=storage if storage is not None else second.storage,
+    )
 
 
 def merge_rows(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:

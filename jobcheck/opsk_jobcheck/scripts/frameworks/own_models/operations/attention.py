@@ -80,10 +80,12 @@ class Heads:
         self, tape: Tape, rows: Sequence[Tensor], *, weight: Tensor, gives_weights: bool, mask: Any = None
     ) -> Tensor:
         """Return attention between projections of tensors, projected again."""
-        is_self = rows[0] is rows[1] is rows[2]
-        inputs = [transpose(row, 0, 1) if self.is_batch_first else row for row in (rows[:1] if is_self else rows)]
-        if is_self:
-            projected = self._project_together(tape, inputs[0], weight)
+        inputs = [transpose(row, 0, 1) if self.is_batch_first else row for row in rows]
+        if rows[0] is rows[1] is rows[2]:
+            projected = self._project_together(tape, inputs[0], weight, 3)
+        elif rows[1] is rows[2]:
+            query = linear(tape, inputs[0], weight, self.width)
+            projected = [query, *self._project_together(tape, inputs[1], weight, 2)]
         else:
             projected = [linear(tape, row, weight, self.width) for row in inputs]
         side = self.width // self.count if self.width and self.count else None
@@ -106,13 +108,13 @@ class Heads:
         result = reshape(tape, linear(tape, flat, weight, self.width), [sizes[0][0], sizes[0][1], self.width])
         return transpose(result, 0, 1) if self.is_batch_first else result
 
-    def _project_together(self, tape: Tape, tensor: Tensor, weight: Tensor) -> list[Tensor]:
-        """Return queries, keys and values of one tensor, in one copy of the projection."""
-        wide = linear(tape, tensor, weight, 3 * self.width if self.width else None)
+    def _project_together(self, tape: Tape, tensor: Tensor, weight: Tensor, count: int) -> list[Tensor]:
+        """Return several projections of one tensor, in one copy."""
+        wide = linear(tape, tensor, weight, count * self.width if self.width else None)
         shape = wide.shape[:-1] if wide.shape is not None else (None, None)
-        packed = make(tape, (3, *shape, self.width), wide.dtype, [wide])
+        packed = make(tape, (count, *shape, self.width), wide.dtype, [wide])
         part = replace(packed, shape=(*shape, self.width), strides=packed.strides[1:] if packed.strides else None)
-        return [part, part, part]
+        return [part] * count
 
 
 def run_heads(tape: Tape, layer: Arguments, module: Module, inputs: Arguments) -> tuple[Tensor, Any]:
@@ -125,8 +127,8 @@ def run_heads(tape: Tape, layer: Arguments, module: Module, inputs: Arguments) -
     )
     values = [inputs.get(place, name) for place, name in enumerate(("query", "key", "value"))]
     rows = [as_tensor(tape, value) for value in values]
-    if values[0] is values[1] is values[2]:
-        rows = [rows[0]] * 3
+    if values[1] is values[2]:
+        rows = [rows[0], rows[1], rows[1]] if values[0] is not values[1] else [rows[0]] * 3
     if rows[0].shape is not None and len(rows[0].shape) == 2:
         tape.give_up("attention without a batch is not followed")
     weight = as_tensor(tape, module.attributes.get("weight"))

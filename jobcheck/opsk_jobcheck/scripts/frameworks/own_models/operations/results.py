@@ -39,8 +39,8 @@ def as_tensor(tape: Tape, value: Any) -> Tensor:
     if isinstance(value, Parameter):
         key = id(value)
         if key not in tape.weights:
-            dtype = tape.weight_dtype
-            tensor = Tensor(value.size, value.shape, pack(value.shape), dtype, True, _state(value.size, dtype))
+            needs, storage = not value.is_frozen, _state(value.size, value.dtype)
+            tensor = Tensor(value.size, value.shape, pack(value.shape), value.dtype, needs, storage)
             tape.weights[key] = (value, tensor)
         return tape.weights[key][1]
     if isinstance(value, Choice):

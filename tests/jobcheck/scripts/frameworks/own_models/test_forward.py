@@ -1,0 +1,158 @@
+"""What a training step of a user's own model saves for its backward pass.
+
+``programs/steps.toml`` has what PyTorch saves of the same programs; other numbers follow from the shapes by hand, by
+what ``tools/autograd/derivatives.yaml`` of PyTorch says that each operation saves.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opsk_jobcheck.scripts.frameworks.own_models.files import Files, parse_file
+from opsk_jobcheck.scripts.frameworks.own_models.forward import Forward, follow_pass
+from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.tensors import make_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, DATA, Frame
+
+PROGRAMS = Path(__file__).parent / "programs"
+STEPS = tomllib.loads((PROGRAMS / "steps.toml").read_text(encoding="utf-8"))["step"]
+KIB, MIB = 1 << 10, 1 << 20
+HEAD = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+"""
+
+
+class NoSettings:
+    def find(self, path: tuple[str, ...], *, of_file: bool) -> Any:
+        return DATA
+
+    def find_given(self, name: str) -> Any:
+        return ABSENT
+
+    def find_variable(self, name: str) -> Any:
+        return ABSENT
+
+    def find_file(self, path: str) -> Any:
+        return DATA
+
+
+def follow(text: str, inputs: list[tuple[tuple[int, ...], str]], autocast: str = "") -> StepMemory:
+    file = parse_file("train.py", text)
+    assert file is not None
+    machine = Forward(Files([file]), NoSettings())
+    file.is_run = True
+    machine.run(file.digest.tree.body, Frame(file, file.names))
+    tensors = [make_tensor(tuple(shape), dtype) for shape, dtype in inputs]
+    return follow_pass(machine, file.names["step"], tensors, autocast=autocast)
+
+
+def save(lines: str, *shapes: tuple[int, ...], head: str = "") -> StepMemory:
+    """Return the memory of a step of lines that compute ``y`` of ``x`` (and ``z``), behind a layer that is trained."""
+    body = "\n".join(f"    {line}" for line in lines.splitlines())
+    names = ", ".join("xz"[: len(shapes)])
+    text = f"{HEAD}\nlayer = nn.PReLU()\n{head}\ndef step({names}):\n    x = x + layer.weight\n{body}\n    return y\n"
+    return follow(text, [(shape, "float32") for shape in shapes])
+
+
+@pytest.mark.parametrize("row", STEPS, ids=[f"{row['program']} {row.get('autocast', 'float32')}" for row in STEPS])
+def test_a_step_saves_what_pytorch_saves(row: dict[str, Any]) -> None:
+    text = (PROGRAMS / f"{row['program']}.py").read_text(encoding="utf-8")
+    memory = follow(text, row["inputs"], row.get("autocast", ""))
+    assert memory.reason == ""
+    assert memory.saved_bytes.low == pytest.approx(row["saved_bytes"], rel=0.03)
+    assert memory.saved_bytes.high == pytest.approx(row["saved_bytes"], rel=0.03)
+
+
+# x is (1024, 1024) in 32 bits: 4 MiB of the input, which is held, and 4 MiB for each other tensor that is saved
+@pytest.mark.parametrize(
+    ("lines", "saved"),
+    [
+        ("y = (x + 1).sum()", 4 * MIB + 4),
+        ("y = torch.relu(x).sum()", 8 * MIB + 4),
+        ("y = F.gelu(x).sum()", 8 * MIB + 4),
+        ("y = F.relu(x, inplace=True).sum()", 8 * MIB + 4),
+        ("y = (x * x).sum()", 8 * MIB + 4),
+        ("y = (x * torch.ones_like(x)).sum()", 8 * MIB + 4),
+        ("y = (x / 2 - 3).sum()", 4 * MIB + 4),
+        ("y = x.softmax(-1).sum()", 8 * MIB + 4),
+        ("y = F.dropout(x, 0.1).sum()", 5 * MIB + 4),
+        ("y = F.dropout(x, 0.0).sum()", 4 * MIB + 4),
+        ("y = F.dropout(x, 0.5, training=False).sum()", 4 * MIB + 4),
+        ("y = (x @ x.T).sum()", 8 * MIB + 4),
+        ("y = torch.einsum('ij,kj->ik', x, x).sum()", 8 * MIB + 4),
+        ("y = x.view(2, 512, -1).transpose(1, 2).reshape(2, -1).relu().sum()", 8 * MIB + 4),
+        ("y = x[:, :512].relu().sum()", 6 * MIB + 4),
+        ("y = torch.cat([x, x]).relu().sum()", 12 * MIB + 4),
+        ("y = x.max(dim=1)[0].sum()", 4 * MIB + 8 * KIB + 4),
+        ("y = x.detach().relu().sum()", 4 * MIB + 4),
+        ("with torch.no_grad():\n    x = x.relu()\ny = x.sum()", 4 * MIB + 4),
+        ("for _ in range(3):\n    x = x.relu()\ny = x.sum()", 16 * MIB + 4),
+        ("y = checkpoint(lambda t: t.relu().exp().sigmoid(), x, use_reentrant=False).sum()", 8 * MIB + 4),
+        ("y = F.mse_loss(x, torch.zeros(1024, 1024))", 12 * MIB + 4),
+        ("with torch.autocast('cuda', dtype=torch.bfloat16):\n    y = (x @ x.T).float().sum()", 8 * MIB + 4),
+    ],
+)
+def test_an_operation_saves_what_its_gradient_needs(lines: str, saved: int) -> None:
+    memory = save(lines, (1024, 1024))
+    assert (memory.saved_bytes.low, memory.saved_bytes.high, memory.reason) == (saved, saved, "")
+
+
+def test_of_two_branches_either_may_be_taken() -> None:
+    memory = save(
+        "if layer.unknown_setting():\n    x = x.relu().exp()\nelse:\n    x = x.sigmoid()\ny = x.sum()", (1024, 1024)
+    )
+    assert (memory.saved_bytes.low, memory.saved_bytes.high) == (8 * MIB + 4, 12 * MIB + 4)
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("from other import attend\ny = attend(x)", "other.attend is not followed"),
+        ("y = torch.linalg.svd(x)[0].sum()", "torch.linalg.svd is not followed"),
+        ("while layer.unknown_setting():\n    x = x.relu()\ny = x.sum()", "how often line 12 repeats is not known"),
+    ],
+)
+def test_what_cannot_be_followed_has_no_upper_limit(lines: str, reason: str) -> None:
+    memory = save(f"x = x.relu()\n{lines}", (1024, 1024))
+    assert (memory.saved_bytes.high, memory.reason) == (None, reason)
+    assert memory.saved_bytes.low >= 8 * MIB
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "for p in layer.parameters():\n    p.requires_grad = False",
+        "def freeze(layer):\n    for p in layer.parameters():\n        p.requires_grad_(False)",
+        "layer = nn.DataParallel(layer)",
+        "layer = torch.compile(layer)",
+        "from fairscale.nn import checkpoint_wrapper\nlayer = checkpoint_wrapper(layer)",
+    ],
+)
+def test_what_may_save_less_has_no_lower_limit(head: str) -> None:
+    memory = save("y = torch.relu(x).sum()", (1024, 1024), head=head)
+    assert (memory.saved_bytes.low, memory.saved_bytes.high) == (0, 8 * MIB + 4)
+
+
+def test_the_larger_of_two_backward_passes_counts() -> None:
+    lines = "x.relu().exp().sum().backward()\ny = x.exp().sum()\ny.backward()"
+    memory = save(lines, (1024, 1024))
+    assert (memory.saved_bytes.low, memory.saved_bytes.high) == (16 * MIB, 16 * MIB)
+
+
+def test_a_module_in_half_precision_computes_in_it() -> None:
+    body = "def step(x):\n    return torch.relu(model(x)).sum()\n"
+    text = f"{HEAD}\nmodel = nn.Linear(1024, 1024, bias=False).half()\n{body}"
+    memory = follow(text, [((1024, 1024), "float16")])
+    assert (memory.saved_bytes.low, memory.saved_bytes.high) == (4 * MIB + 2, 4 * MIB + 2)
+
+
+def test_a_shape_that_is_not_known_gives_no_upper_limit() -> None:
+    memory = save("x = x[x > 0]\ny = x.relu().sum()", (1024, 1024))
+    assert (memory.saved_bytes.high, memory.reason) == (None, "the size of a tensor is not known")
