@@ -242,6 +242,11 @@ def _precision(filling: Filling) -> tuple[Precision, str]:
     """Return the number format."""
     if filling.is_megatron:
         return Precision.FP32, f"{filling.workload.framework} trains in fp32 without --bf16, --fp16 or FP8 flags"
+    weights = filling.options.get("weights.dtype")
+    if weights in (Precision.BF16.value, Precision.FP16.value):
+        return Precision(weights), f"the weights are loaded in {weights}"
+    if filling.workload.framework == "hf-trainer":
+        return Precision.FP32, "HuggingFace's Trainer computes in fp32 unless bf16 or fp16 is set"
     return Precision.BF16, "no number format is stated; bf16 is what large models are trained in"
 
 

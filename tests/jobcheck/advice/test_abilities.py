@@ -8,7 +8,7 @@ import pytest
 
 from opsk.workload.completion import complete
 from opsk.workload.model import ModelShape, StatedModel
-from opsk.workload.plan import Plan, Recompute, Sharding, StatedPlan
+from opsk.workload.plan import Plan, Precision, Recompute, Sharding, StatedPlan
 from opsk.workload.workload import Evidence, Workload
 from opsk_jobcheck.advice.abilities import find_abilities, is_deepspeed
 from opsk_jobcheck.advice.suggestions import Question, Suggestion, find_best_plan, find_near_plans, find_useful_changes
@@ -24,7 +24,7 @@ OTHERS = ("megatron-lm", "megatron-bridge", "megatron-deepspeed", "nemo", "nanot
 
 def offered(framework: str, **plan: object) -> tuple[Question, list[Suggestion]]:
     """Return what is offered to a job that is too large or slow for its GPUs."""
-    stated = StatedPlan(nodes=4, gpus_per_node=8, gpus=32, **plan)  # type: ignore[arg-type]
+    stated = StatedPlan(nodes=4, gpus_per_node=8, gpus=32, precision=Precision.BF16, **plan)  # type: ignore[arg-type]
     workload = Workload(framework=framework, model=LLAMA_8B, plan=stated)
     question = question_of(workload)
     best = find_best_plan(question)

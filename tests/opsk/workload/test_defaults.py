@@ -6,7 +6,18 @@ import pytest
 
 from opsk.workload.completion import complete
 from opsk.workload.model import StatedModel
-from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Recompute, Sharding, Software, StatedPlan, States
+from opsk.workload.plan import (
+    Loss,
+    Offload,
+    Optimizer,
+    Plan,
+    Precision,
+    Recompute,
+    Sharding,
+    Software,
+    StatedPlan,
+    States,
+)
 from opsk.workload.workload import Workload
 
 
@@ -36,6 +47,13 @@ def planned(framework: str = "hf-trainer", *, plan: StatedPlan | None = None, **
 )
 def test_a_batch_that_nobody_gives(framework: str, batch: int) -> None:
     assert (planned(framework).micro_batch, planned(framework).global_batch) == (batch, 16 * batch)
+
+
+def test_the_trainer_computes_in_fp32_unless_a_format_is_set() -> None:
+    # TrainingArguments of transformers: bf16 and fp16 are False; a model in 16 bits is computed with as it is
+    assert planned().precision is Precision.FP32
+    assert planned(weights_dtype="fp16").precision is Precision.FP16
+    assert planned("llama-factory").precision is Precision.BF16
 
 
 @pytest.mark.parametrize(("framework", "length"), [("trl", 1024), ("llama-factory", 2048), ("axolotl", 512)])

@@ -304,7 +304,7 @@ def headline(advice: Advice) -> Line:
             parts.append(f"mbs {complete_plan.micro_batch}")
     if model.seq:
         parts.append(f"seq {model.seq}")
-    if complete_plan and (plan.precision or is_answered):  # without a verdict nothing says what was assumed
+    if complete_plan and plan.precision:
         parts.append(complete_plan.precision.value)
     if complete_plan and complete_plan.lora_rank:
         base = f", {complete_plan.base_bits}-bit base" if complete_plan.base_bits < _FULL_BASE_BITS else ""

@@ -175,3 +175,15 @@ def test_a_program_that_is_started_again_with_what_it_does_not_look_at_is_follow
     counts = [dict(read(text, words).options)["counted.parameters"] for words in rows]
     assert counts == ["4160-4160", "4160-4160", "16512-16512"]  # 64 * 64 + 64, 128 * 128 + 128
     assert len(started) == 2
+
+
+@pytest.mark.parametrize(("more", "is_known"), [("", True), (", **extra", False)])
+def test_a_number_format_may_be_in_a_table_of_arguments(more: str, is_known: bool) -> None:
+    text = (
+        "from transformers import AutoModel, Trainer, TrainingArguments\nimport torch\n"
+        "model = AutoModel.from_pretrained('google-bert/bert-base-uncased')\n"
+        f"a = TrainingArguments('out', per_device_train_batch_size=pick(8){more})\n"
+        "Trainer(model=model, args=a).train()\n"
+    )
+    unknown = {entry.field for entry in read(text).unknown}
+    assert ("plan.precision" not in unknown) is is_known

@@ -80,6 +80,7 @@ WITH_OWN_PARTS = frozenset({TRAINER, "hf-trainer+deepspeed", TRL, f"{TRL} + {ACC
 """Frameworks whose users' programs decide in Python what no flag says: adapters, most of all."""
 MAX_OWN_WEIGHT = 1
 """Weight of the matches of such programs, at most: more of their flags are the framework's."""
+_TABLE = re.compile(r"\b\w{0,20}TrainingArguments\((?:[^()]|\([^()]{0,400}\)){0,2000}?\*\*\w")
 _TRAINERS = re.compile(r"[A-Z]\w{0,40}Trainer")
 
 
@@ -112,6 +113,8 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     state_numbers(settings, reading)
     state_lengths_and_batches(settings, reading)
     state_plan(settings, program, invocation, reading)
+    if framework == TRAINER:
+        _doubt_precision(settings, reading)
     state_model(settings, invocation, reading)
     _state_text_length(settings, reading)
     if settings.source is not None and any("MaskedLM" in call.owner for call in settings.source.calls):
@@ -154,6 +157,15 @@ def _read_trainer(settings: ProgramSettings, invocation: Invocation, reading: Re
     read_memory(config, reading.findings)
     read_deepspeed_settings(config, invocation, reading)
     read_fsdp_settings(config, invocation, reading)
+
+
+def _doubt_precision(settings: ProgramSettings, reading: Reading) -> None:
+    """Mark the number format as unknown where it may be in a table that the Trainer's arguments are made of."""
+    findings, lines = reading.findings, settings.source.lines if settings.source is not None else ()
+    is_known = "plan.precision" in findings.values or "plan.precision" in findings.unknown
+    if not is_known and (match := _TABLE.search("\n".join(lines))) is not None:
+        why = f"the Trainer's arguments take a table of settings ({settings.file}: {match[0][:40]}...)"
+        findings.mark_unknown("plan.precision", why, 0)
 
 
 def read_own_parts(invocation: Invocation, reading: Reading) -> None:
