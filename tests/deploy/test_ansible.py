@@ -57,11 +57,28 @@ def here(root: Path, tmp_path: Path) -> Path:
     return tmp_path / "ansible"
 
 
+def python_that_knows_ansible(here: Path) -> Path:
+    """Write a Python that has imported what each of Ansible's modules brings along, and compiles, for each task."""
+    path = here / "python"
+    path.write_text(
+        '#!/bin/sh\nexec /usr/bin/python3 -c "import sys, ansible.module_utils.basic; exec(sys.stdin.read())"\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
 def play(here: Path, *options: str, **variables: object) -> subprocess.CompletedProcess[str]:
     """Apply the role to this machine, below a folder."""
     book = [{"hosts": "all", "gather_facts": False, "connection": "local", "roles": ["opsk"], "vars": variables}]
     (here / "play.yml").write_text(yaml.safe_dump(book))
-    words = ("-i", "localhost,", "-e", f"ansible_python_interpreter={sys.executable}", *options, "play.yml")
+    words = (
+        "-i",
+        "localhost,",
+        "-e",
+        f"ansible_python_interpreter={python_that_knows_ansible(here)}",
+        *options,
+        "play.yml",
+    )
     return run("ansible-playbook", *words, cwd=here)
 
 
@@ -127,45 +144,36 @@ def test_a_check_of_a_new_host_goes_through_and_changes_nothing(root: Path, here
     assert not top.exists()
 
 
-def test_one_host_without_jobs_reports_on_those_that_ended_with_their_nodes(
-    root: Path, here: Path, command: Path
-) -> None:
+def test_a_host_becomes_another_with_the_next_play(root: Path, here: Path, command: Path) -> None:
+    """One host without jobs reports on those that ended with their nodes; then it is a node; then it may read less."""
     top = here / "root"
     settings = {"opsk_root": str(top), "opsk_deploy": str(root / "deploy"), "opsk_command": str(command)}
-    folder = "/shared/opsk/postmortem"
-    assert changed(play(here, **settings, opsk_missed=True, opsk_evidence_folder=folder)) > 0
+    folder, configuration = "/shared/opsk/postmortem", 'cluster = "superpod-h100"\n'
+    reports = {"opsk_missed": True, "opsk_evidence_folder": folder, "opsk_configuration": configuration}
+    assert changed(play(here, **settings, **reports)) > 0
     units = top / "etc" / "systemd" / "system"
-    drop_ins = units / "opsk-collector.service.d"
-    assert "collect --missed" in (drop_ins / "missed.conf").read_text()
-    assert (drop_ins / "folder.conf").read_text() == f"[Service]\nReadWritePaths={folder}\n"
+    of_collector = units / "opsk-collector.service.d"
+    assert "collect --missed" in (of_collector / "missed.conf").read_text()
+    assert (of_collector / "folder.conf").read_text() == f"[Service]\nReadWritePaths={folder}\n"
     # The unit does not start without the spool that it may write.
     assert (top / "etc" / "tmpfiles.d" / "opsk-evidence.conf").is_file()
     assert (units / "opsk-collector.timer").is_file()
     assert not (units / "opsk-exporter.service").exists()
-    changed(play(here, **settings, opsk_node=True, opsk_collect=True))
-    assert not (drop_ins / "missed.conf").exists(), "a host that is no longer the one asks no more"
+    given = top / "etc" / "opsk" / "opsk.toml"
+    assert tomllib.loads(given.read_text()) == {"cluster": "superpod-h100"}
 
+    node = {"opsk_node": True, "opsk_collect": True}
+    changed(play(here, **settings, **node, opsk_exporter_drop_ins=["kernel-log", "rapl"]))
+    assert not (of_collector / "missed.conf").exists(), "a host that is no longer the one asks no more"
+    assert tomllib.loads(given.read_text()) == {"cluster": "superpod-h100"}, "a configuration that is there stays"
+    of_exporter = units / "opsk-exporter.service.d"
+    assert {path.name for path in of_exporter.iterdir()} == {"kernel-log.conf", "rapl.conf"}
 
-def test_a_drop_in_that_is_not_chosen_any_more_gives_its_rights_back(root: Path, here: Path, command: Path) -> None:
-    top = here / "root"
-    settings = {"opsk_root": str(top), "opsk_deploy": str(root / "deploy"), "opsk_command": str(command)}
-    drop_ins = top / "etc" / "systemd" / "system" / "opsk-exporter.service.d"
-    changed(play(here, **settings, opsk_node=True, opsk_exporter_drop_ins=["kernel-log", "rapl"]))
-    (drop_ins / "own.conf").write_text("[Service]\nNice=3\n")
-    changed(play(here, **settings, opsk_node=True, opsk_exporter_drop_ins=["rapl"]))
-    assert {path.name for path in drop_ins.iterdir()} == {"rapl.conf", "own.conf"}
-
-
-def test_a_configuration_that_is_given_is_put_in_place_and_one_that_is_there_stays(
-    root: Path, here: Path, command: Path
-) -> None:
-    top = here / "root"
-    settings = {"opsk_root": str(top), "opsk_deploy": str(root / "deploy"), "opsk_command": str(command)}
-    assert changed(play(here, **settings, opsk_configuration='cluster = "superpod-h100"\n')) > 0
-    path = top / "etc" / "opsk" / "opsk.toml"
-    assert tomllib.loads(path.read_text()) == {"cluster": "superpod-h100"}
-    assert changed(play(here, **settings)) == 0
-    assert tomllib.loads(path.read_text()) == {"cluster": "superpod-h100"}
+    (of_exporter / "own.conf").write_text("[Service]\nNice=3\n")
+    assert changed(play(here, **settings, **node, opsk_exporter_drop_ins=["rapl"])) == 1
+    assert {path.name for path in of_exporter.iterdir()} == {"rapl.conf", "own.conf"}, (
+        "what is not chosen gives up rights"
+    )
 
 
 def test_every_setting_of_the_role_has_a_default_and_is_used(root: Path) -> None:
