@@ -57,7 +57,7 @@ def here(root: Path, tmp_path: Path) -> Path:
     return tmp_path / "ansible"
 
 
-def python_that_knows_ansible(here: Path) -> Path:
+def write_python_with_ansible(here: Path) -> Path:
     """Write a Python that has imported what each of Ansible's modules brings along, and compiles, for each task."""
     path = here / "python"
     path.write_text(
@@ -75,7 +75,7 @@ def play(here: Path, *options: str, **variables: object) -> subprocess.Completed
         "-i",
         "localhost,",
         "-e",
-        f"ansible_python_interpreter={python_that_knows_ansible(here)}",
+        f"ansible_python_interpreter={write_python_with_ansible(here)}",
         *options,
         "play.yml",
     )

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,13 @@ Series = dict[tuple[str, ...], float]
 def scrape(lab: Any, on: str | None = None) -> Series:
     """Return what one new exporter of this lab tells."""
     slurm = CommandClient(environment=dict(lab.environment))
-    collector = make(on or socket.gethostname(), users=1, deadline_s=PATIENCE_S, slurm=slurm)
-    return {
-        (sample.name.removeprefix("opsk_slurm_"), *sample.labels.values()): sample.value
-        for metric in collector.collect()
-        for sample in metric.samples
-    }
+    # Not closed, each would ask all of it once a minute to the end of the tests.
+    with closing(make(on or socket.gethostname(), users=1, deadline_s=PATIENCE_S, slurm=slurm)) as collector:
+        return {
+            (sample.name.removeprefix("opsk_slurm_"), *sample.labels.values()): sample.value
+            for metric in collector.collect()
+            for sample in metric.samples
+        }
 
 
 def eventually(lab: Any, is_so: Callable[[Series], bool]) -> Series:
@@ -187,15 +189,15 @@ def test_the_node_of_the_slurmctld_in_charge_elects_itself(lab: Any) -> None:
 def test_a_slurmctld_that_hangs_costs_its_series_and_no_scrape_its_time(lab: Any) -> None:
     """Asked every half second with a deadline: stopped it fails, continued it answers again."""
     slurm = CommandClient(environment=dict(lab.environment), deadline_s=ASKED_FOR_S)
-    collector = make(socket.gethostname(), every_s=0.5, deadline_s=PATIENCE_S, slurm=slurm)
     slurmctld = int((lab.path / "run" / "slurmctld.pid").read_text())
-    assert _answers(collector)
-    os.kill(slurmctld, signal.SIGSTOP)
-    try:
-        longest_s = _until(collector, is_well=False)
-    finally:
-        os.kill(slurmctld, signal.SIGCONT)
-    assert max(longest_s, _until(collector, is_well=True)) < ASKED_FOR_S / 2
+    with closing(make(socket.gethostname(), every_s=0.5, deadline_s=PATIENCE_S, slurm=slurm)) as collector:
+        assert _answers(collector)
+        os.kill(slurmctld, signal.SIGSTOP)
+        try:
+            longest_s = _until(collector, is_well=False)
+        finally:
+            os.kill(slurmctld, signal.SIGCONT)
+        assert max(longest_s, _until(collector, is_well=True)) < ASKED_FOR_S / 2
 
 
 def _answers(collector: SlurmCollector) -> bool:
