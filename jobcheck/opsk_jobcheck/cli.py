@@ -31,7 +31,9 @@ from opsk_jobcheck.workers.watcher import add_live_state
 MAX_SCRIPT_BYTES = 4 * MIB
 """Slurm's own default limit (``MaxScriptSize`` of slurm.conf, 4 MiB): nothing larger can be submitted."""
 MAX_NAMED_FILE_BYTES = 256 * KIB
-MAX_NAMED_FILES = 16
+MAX_NAMED_FILES = 24
+"""Files that are read at the most; of a module, several paths are tried."""
+MAX_TRIED_PATHS = 72
 MAX_TAIL_PARTS = 4
 """Last parts of an absolute path that are tried below the user's own folders."""
 
@@ -170,9 +172,11 @@ def read_with_files(script: Path, request: SlurmRequest) -> tuple[Workload, bool
         return workload, False
     files: dict[str, str] = {}
     requested: set[str] = set()
-    while missing := [path for path in workload.missing_files if path not in requested][
-        : MAX_NAMED_FILES - len(requested)
-    ]:
+    while len(files) < MAX_NAMED_FILES and (
+        missing := [path for path in workload.missing_files if path not in requested][
+            : MAX_TRIED_PATHS - len(requested)
+        ]
+    ):
         requested |= set(missing)
         texts = {path: content for path in missing if (content := _read_named_file(path, script)) is not None}
         if texts:  # a second script names a configuration file, which names another

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -23,11 +24,26 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     Frame,
     FunctionValue,
     Module,
+    Tensor,
 )
 
-MAX_STEPS_OF_LOOPS = 20_000
+MAX_STEPS_OF_LOOPS = 16_000
 """Steps that are followed in training loops, beyond those that make the models."""
 _NOT_UNDERSTOOD = (RecursionError, TypeError, ValueError, ArithmeticError, KeyError, AttributeError, IndexError)
+_GIVES_BACK = frozenset({"scale", "gather", "reduce", "gather_for_metrics"})
+"""Methods of a gradient scaler, or of Accelerate, that return what they are given."""
+_READS = frozenset(
+    {"log", "log_dict", "update", "add_scalar", "add_scalars", "step", "append", "set_postfix", "info", "add"}
+)
+"""Methods of loggers, meters and optimizers, which save nothing for the backward pass."""
+_PREPARES = frozenset({"prepare", "setup", "setup_dataloaders", "prepare_data_loader", "prepare_model"})
+"""Methods of Accelerate and of Lightning's Fabric that return what they are given, or one around it."""
+_METRICS = re.compile(
+    r"(Binary|Multiclass|Multilabel)?(Accuracy|F1Score|AUROC|Precision|Recall|JaccardIndex|ConfusionMatrix|AveragePrecision)"
+    r"|MeanMetric|R2Score|MetricCollection|MeanAbsoluteError|PeakSignalNoiseRatio"
+)
+"""Classes of torchmetrics."""
+_REPEATS = "how often line "
 _LOADERS = ("train_dataloaders", "train_dataloader", "train_loader", "datamodule")
 
 
@@ -44,6 +60,7 @@ class TrainingSteps(DataSets):
         self.step_reasons: list[str] = []
         self.is_in_loop = False
         self.measured: set[int] = set()
+        self.loop_steps = 0
 
     def train(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> Flow:
         """Follow a loop that trains."""
@@ -64,16 +81,17 @@ class TrainingSteps(DataSets):
         self, function: FunctionValue, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame
     ) -> Any:
         """Follow a function; one that trains without a loop is a step."""
-        code = function.node
-        if isinstance(code, ast.Lambda) or self.tape is not None or id(code) not in function.file.digest.trains:
+        code, trains = function.node, function.file.digest.trains
+        if isinstance(code, ast.Lambda) or self.tape is not None or id(code) not in trains:
             return super().follow(function, positional, keywords, node, frame)
-        if self.is_in_loop:
-            if any(id(part) in function.file.digest.trains for part in ast.walk(code) if part is not code):
-                return super().follow(function, positional, keywords, node, frame)
+        has_loop = any(id(part) in trains for part in ast.walk(code) if part is not code)
+        if self.is_in_loop and not has_loop:
             self._take_step(lambda: super(TrainingSteps, self).follow(function, positional, keywords, node, frame))
             return DATA
         is_main = function.kind is None or not function.kind.node.bases
-        if is_main and not self.is_followed(code, function.file, gets_settings=False):
+        is_left_out = is_main and not self.is_followed(code, function.file, gets_settings=False)
+        if not self.is_in_loop and id(code) not in self.measured and (is_left_out or not has_loop):
+            self.measured.add(id(code))
             self._measure(lambda: self.follow(function, positional, keywords, node, frame))
         return super().follow(function, positional, keywords, node, frame)
 
@@ -91,26 +109,62 @@ class TrainingSteps(DataSets):
             given = positional[1] if len(positional) > 1 else None
             loader = next((keywords[word] for word in _LOADERS if word in keywords), given)
             self._measure(lambda: self._fit(model, loader, frame))
+        if owner is DATA and name in _PREPARES and positional:
+            self.use_arguments(positional, keywords, node, frame)
+            return tuple(positional) if len(positional) > 1 else positional[0]
+        if self.tape is not None and not isinstance(owner, list | dict | Tensor):
+            if name in _GIVES_BACK and positional:
+                return positional[0]
+            if name in _READS:
+                return DATA
         return super().call_method(owner, name, positional, keywords, node, frame)
+
+    def _repeat_unknown(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame, item: Any) -> None:
+        """Follow a loop that may run any number of times, which a step has no limit with where it saves anything."""
+        tape = self.tape
+        if tape is None and not isinstance(statement, ast.While):
+            value = self.evaluate(statement.iter, frame)
+            item = self.make_batch(value, frame) if is_made(value) else item
+        before = (len(tape.saved), tape.joined_bytes, tape.reason) if tape is not None else None
+        super()._repeat_unknown(statement, frame, item)
+        after = self.tape
+        if tape is None or after is None or before is None or before[2] or not after.reason.startswith(_REPEATS):
+            return
+        if (len(after.saved), after.joined_bytes) == before[:2]:
+            after.reason = ""
 
     def call(self, target: Any, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame) -> Any:
         """Return the result of a call; the first model of a step gets its usual input where that is not known."""
         if self.tape is not None and not self.has_input and isinstance(target, Module) and target.is_model:
             self.has_input = True
-            is_open = not keywords and len(positional) == 1 and is_data(positional[0])
-            batch = self.batch_size or self.inputs.batch
-            known = make_usual_input(target, replace(self.inputs, batch=batch)) if is_open else None
-            self.is_usual = self.is_usual or known is not None
-            positional = [known] if known is not None else positional
+            positional = self._put_usual_input(target, positional)
+        if self.tape is not None and isinstance(target, Module) and _METRICS.fullmatch(target.name):
+            return DATA
         return super().call(target, positional, keywords, node, frame)
+
+    def _put_usual_input(self, model: Module, positional: list[Any]) -> list[Any]:
+        """Return what a model is called with, its usual input in place of one that is not known."""
+        if not positional or not all(
+            is_data(row) or (isinstance(row, Tensor) and row.shape is None) for row in positional
+        ):
+            return positional
+        known = make_usual_input(model, replace(self.inputs, batch=self.batch_size or self.inputs.batch))
+        if known is None or (len(positional) > 1 and known.dtype != "int64"):
+            return positional
+        self.is_usual = True
+        return [known] * min(2, len(positional)) + positional[2:]
 
     # ---- steps
 
     def _measure(self, action: Callable[[], object]) -> None:
         """Follow a training loop; undo what it sets, and note why where it cannot be followed."""
+        left = MAX_STEPS_OF_LOOPS - self.loop_steps
+        if self.unknown or left <= 0:  # its parameters are not known either
+            self.step_reasons.append("the training takes more steps than opsk follows")
+            return
         before = (dict(self.used), dict(self.trained), list(self.unknown), dict(self.noted), self.guards, self.depth)
         steps, max_steps, active = self.steps, self.max_steps, dict(self.active)
-        self.is_in_loop, self.max_steps = True, self.steps + MAX_STEPS_OF_LOOPS
+        self.is_in_loop, self.max_steps = True, self.steps + left
 
         def attempt() -> Flow:
             try:
@@ -127,29 +181,30 @@ class TrainingSteps(DataSets):
         finally:
             self.used, self.trained, self.unknown, self.noted, self.guards, self.depth = before
             self.logs, self.born, self.branches = logs, born, branches
+            self.loop_steps += self.steps - steps
             self.steps, self.max_steps, self.active = steps, max_steps, active
             self.is_in_loop, self.tape = False, None
 
     def _follow_loop(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> None:
         """Follow one round of a loop: a step where it takes batches of a loader."""
         self.measured.add(id(statement))
-        if isinstance(statement, ast.While):
-            self.run(statement.body, frame)
-            return
-        value = self.evaluate(statement.iter, frame)
-        if is_made(value):
-            batch = self.make_batch(value, frame)
-            if self.tape is None:
-                self._take_step(lambda: self._run_round(statement, batch, frame))
-                return
+        is_step, batch = _goes_back(statement, frame.file), DATA
+        if not isinstance(statement, ast.While):
+            value = self.evaluate(statement.iter, frame)
+            if is_made(value):
+                is_step, batch = True, self.make_batch(value, frame)
+            else:
+                items = iterate(value)
+                batch = items[0] if items else DATA
+        if is_step and self.tape is None:
+            self._take_step(lambda: self._run_round(statement, batch, frame))
         else:
-            items = iterate(value)
-            batch = items[0] if items else DATA
-        self._run_round(statement, batch, frame)
+            self._run_round(statement, batch, frame)
 
-    def _run_round(self, statement: ast.For | ast.AsyncFor, batch: Any, frame: Frame) -> None:
+    def _run_round(self, statement: ast.For | ast.AsyncFor | ast.While, batch: Any, frame: Frame) -> None:
         """Follow the body of a loop."""
-        self.assign(statement.target, batch, frame)
+        if not isinstance(statement, ast.While):
+            self.assign(statement.target, batch, frame)
         self.run(statement.body, frame)
 
     def _fit(self, model: Module, loader: Any, frame: Frame) -> None:
@@ -170,7 +225,9 @@ class TrainingSteps(DataSets):
 
     def _take_step(self, action: Callable[[], object]) -> None:
         """Follow what takes one step, and note its memory."""
+        limit = self.max_steps
         self.start_step()
+        self.max_steps = limit
         self.has_input = False
         try:
             action()
@@ -180,3 +237,11 @@ class TrainingSteps(DataSets):
         finally:
             if self.tape is not None:
                 self.step_memories.append(self.end_step())
+
+
+def _goes_back(statement: ast.For | ast.AsyncFor | ast.While, file: File) -> bool:
+    """Return whether a loop itself goes backward, not one inside of it or in a function that it calls."""
+    inner = [part for part in ast.walk(statement) if isinstance(part, ast.For | ast.While) and part is not statement]
+    names = file.digest.calls.get(id(statement), set())
+    is_inside = any(name == "backward" for part in inner for name, _ in file.digest.calls.get(id(part), ()))
+    return not is_inside and any(name in ("backward", "manual_backward") for name, _ in names)

@@ -1,0 +1,115 @@
+"""One step of a training loop, wherever the program has it.
+
+The layer saves its input for the gradient of its weight; names hold the batch, what the layer computes and the loss.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from opsk_jobcheck.scripts.frameworks.own_models.count import follow_program
+from opsk_jobcheck.scripts.frameworks.own_models.files import parse_file
+from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs
+from tests.jobcheck.scripts.frameworks.own_models.test_data_sets import NoSettings
+
+BATCH, WIDTH, ROWS = 64, 1000, 500
+INPUT_BYTES, OUTPUT_BYTES = 4 * BATCH * WIDTH, 4 * BATCH * ROWS
+PROGRAM = """
+import torch
+import torch.nn as nn
+import pytorch_lightning as pl
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from tqdm import tqdm
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1000, 500)
+    def forward(self, x):
+        return self.layer(x)
+
+data = TensorDataset(torch.zeros(9000, 1000), torch.zeros(9000, 500))
+loader = DataLoader(data, batch_size=64)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+STEP = """
+    {0}optimizer.zero_grad()
+    {0}loss = nn.functional.mse_loss(model(x), y)
+    {0}loss.backward()
+    {0}optimizer.step()
+"""
+
+
+def follow(text: str, inputs: Inputs | None = None) -> StepMemory:
+    file = parse_file("train.py", text)
+    assert file is not None
+    step = follow_program([file], NoSettings(), inputs=inputs).step
+    assert step is not None
+    return step
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for x, y in loader:" + STEP.format(""),
+        "for epoch in range(90):\n    for i, (x, y) in enumerate(tqdm(loader)):" + STEP.format("    "),
+        "def train(model, loader):\n    for x, y in loader:"
+        + STEP.format("    ")
+        + "\nfor epoch in range(2):\n    train(model, loader)",
+        "batches = iter(loader)\nwhile True:\n    x, y = next(batches)" + STEP.format(""),
+        "def step(x, y):" + STEP.format("") + "\nfor x, y in loader:\n    step(x, y)",
+        "model, optimizer, loader = Accelerator().prepare(model, optimizer, loader)\nfor x, y in loader:"
+        + STEP.format(""),
+        "scaler = torch.cuda.amp.GradScaler()\nfor x, y in loader:\n"
+        "    scaler.scale(nn.functional.mse_loss(model(x), y)).backward()",
+    ],
+)
+def test_a_step_is_found_in_every_kind_of_loop(loop: str) -> None:
+    step = follow(PROGRAM + loop)
+    assert step.reason == ""
+    assert step.saved_bytes.high is not None
+    assert INPUT_BYTES + 2 * OUTPUT_BYTES <= step.saved_bytes.high <= INPUT_BYTES + 3 * OUTPUT_BYTES + 1000
+
+
+def test_a_module_of_lightning_takes_its_step_with_a_batch_of_the_loader() -> None:
+    module = """
+class Lit(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = Net()
+    def training_step(self, batch, index):
+        x, y = batch
+        loss = nn.functional.mse_loss(self.model(x), y)
+        self.log("loss", loss)
+        return loss
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+pl.Trainer(max_epochs=3).fit(Lit(), loader)
+"""
+    step = follow(PROGRAM + module)
+    assert step.saved_bytes.high is not None
+    assert step.saved_bytes.high >= INPUT_BYTES + OUTPUT_BYTES
+
+
+def test_the_largest_of_several_loops_counts() -> None:
+    small = "small = DataLoader(data, batch_size=8)\nfor epoch in range(3):\n"
+    loops = [f"    for x, y in {name}:{STEP.format('    ')}" for name in ("small", "loader")]
+    assert follow(PROGRAM + small + loops[0] + loops[1]) == follow(PROGRAM + small + loops[1])
+
+
+@pytest.mark.parametrize("line", ["x, y = load()", "x, y = [row.own() for row in batch]"])
+def test_a_batch_that_is_not_known_has_no_limit(line: str) -> None:
+    assert follow(PROGRAM + f"for batch in loader:\n    {line}" + STEP.format("")).saved_bytes.high is None
+
+
+def test_settings_give_the_batch_of_a_network_that_reads_rows() -> None:
+    own = (
+        "class Own(Dataset):\n    def __getitem__(self, index):\n        return self.rows[index], self.labels[index]\n"
+    )
+    loop = own + "for x, y in DataLoader(Own(), batch_size=64):\n    model(x).sum().backward()"
+    step = follow(PROGRAM + loop, Inputs(batch=64))
+    assert step.saved_bytes.high is not None
+    assert step.saved_bytes.high >= INPUT_BYTES
