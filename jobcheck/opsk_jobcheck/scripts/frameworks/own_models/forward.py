@@ -6,13 +6,16 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from opsk.workload.public_models.measured import find_measured
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.layers import CONTAINERS, STACKS, Arguments
 from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON, MAX_STEPS, Flow, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.operations import patterns
 from opsk_jobcheck.scripts.frameworks.own_models.operations.elements import get_dtype
 from opsk_jobcheck.scripts.frameworks.own_models.operations.module_calls import LAYER_RULES
-from opsk_jobcheck.scripts.frameworks.own_models.operations.results import as_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.operations.public_models import run_measured
+from opsk_jobcheck.scripts.frameworks.own_models.operations.results import as_int, as_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.public_parts import CUT, WHOLE, find_head
 from opsk_jobcheck.scripts.frameworks.own_models.savings import SAVES_LESS, find_type, list_weights, may_freeze
 from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
 from opsk_jobcheck.scripts.frameworks.own_models.tensor_values import TensorValues, list_tensors
@@ -38,6 +41,10 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 MAX_STEPS_OF_PASS = 20_000
 _CHECKPOINTS = frozenset({"torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint"})
 _WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
+
+
+_SCALES = ("scale", "scale_loss")
+"""Methods that return a loss times a factor."""
 
 
 class Forward(TensorValues):
@@ -147,10 +154,32 @@ class Forward(TensorValues):
         if name in patterns.LAYERS.values() and given is not None:
             rest = Arguments([*positional, *given.positional], given.keywords)
             return patterns.RULES[f"einops.{name}"](self.notes, rest)
+        if name in (WHOLE, CUT) and given is not None:
+            return self._run_public(module, name, given, inputs, node, frame)
         if (rule := LAYER_RULES.get(name)) is not None and given is not None:
             shell = module if module.name == name else Module(name, module.attributes, module.parts)
             return rule(self.notes, given, shell, inputs)
         return self._doubt(f"the module {name}", [*positional, *keywords.values(), self._weight(module)], DATA)
+
+    def _run_public(
+        self, module: Module, name: str, given: Arguments, inputs: Arguments, node: ast.Call, frame: Frame
+    ) -> Any:
+        """Return the result of a public model of images, with its own head or another one."""
+        model, tensor = find_measured(module.name), as_tensor(self.notes, inputs.get(0, "x"))
+        if model is None:
+            return self._doubt(f"the module {module.name}", inputs.positional, DATA)
+        batch = tensor.shape[0] if tensor.shape else None
+        head, width = find_head(module.name) or ("", None)
+        if name == CUT:
+            is_pooled = given.get(0, "end") == -1
+            sides = tensor.shape[2:] if tensor.shape is not None else ()
+            places = [1 if is_pooled else None if side is None else -(-side // 32) for side in sides]
+            return run_measured(self.notes, module, model, tensor, (batch, width, *places))
+        classes = as_int(given.get(0, "num_classes"))
+        known = module.attributes.get(head)
+        shape = (batch, classes or width) if known is None else (batch, width)
+        result = run_measured(self.notes, module, model, tensor, shape)
+        return self.call(known, [result], {}, node, frame) if known is not None else result
 
     def _weight(self, module: Module) -> Any:
         """Return a weight of a module as a tensor, for whether its gradient is computed."""
@@ -324,7 +353,7 @@ class Forward(TensorValues):
         """Return the result of a method that is not the program's."""
         if isinstance(owner, Tensor | Parameter) and (self.tape is not None or owner.shape is not None):
             if name == "backward":
-                return self._go_back(keywords)
+                return self._go_back(owner, keywords)
             result = self.call_of_tensor(owner, name, positional, keywords)
             if result is not ABSENT:
                 return result
@@ -339,7 +368,9 @@ class Forward(TensorValues):
         if self.tape is None:
             return super().call_method(owner, name, positional, keywords, node, frame)
         if name in ("backward", "manual_backward"):
-            return self._go_back(keywords)
+            return self._go_back(positional[0] if positional else owner, keywords)
+        if name in _SCALES and positional and isinstance(positional[0], Tensor):
+            return positional[0]
         result = super().call_method(owner, name, positional, keywords, node, frame)
         is_plain = isinstance(owner, list | dict | str | Module) and not is_tensor_result(owner, result)
         return result if is_plain else self._doubt(f".{name}()", [owner, *positional, *keywords.values()], result)
@@ -356,10 +387,12 @@ class Forward(TensorValues):
                 if dtype is not None and weight.dtype != dtype:
                     weight.dtype = "" if self.logs else dtype
 
-    def _go_back(self, keywords: dict[str, Any]) -> None:
+    def _go_back(self, loss: Any, keywords: dict[str, Any]) -> None:
         """Follow the backward pass: what names hold is in memory as well."""
         if self.tape is None:
             return
+        if not isinstance(loss, Tensor):
+            self.tape.give_up("what the backward pass starts from is not known")
         for frame in self.frames:
             for value in list(frame.names.values()):
                 for tensor in list_tensors(value):

@@ -9,7 +9,7 @@ from typing import Any
 from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import MeasuredModel, find_measured
-from opsk_jobcheck.scripts.frameworks.own_models.layers import make_layer
+from opsk_jobcheck.scripts.frameworks.own_models.layers import Arguments, make_layer
 from opsk_jobcheck.scripts.frameworks.own_models.values import DATA, OPEN, Children, Module, Parameter, Span
 
 MAX_NAME = 200
@@ -26,6 +26,8 @@ _HEADS = (
     (re.compile(r"densenet201"), "classifier", 1920),
 )
 """Models of torchvision and timm by their last layer: its name, and the features that it gets."""
+WHOLE, CUT = "public model", "public model without its head"
+"""Names of the layers that such models are."""
 _CLASSES = 1000
 _HAS_WORDS = re.compile(r"CausalLM|LMHead|ConditionalGeneration|Seq2SeqLM|MaskedLM|PreTraining")
 """Classes of transformers that have a head of words; others may have one of classes."""
@@ -53,6 +55,12 @@ def make_public(name: str, positional: Sequence[Any], keywords: Mapping[str, Any
     return Module(word, {"weights": Parameter(Span(max(1, low - other), max(low, whole) + other))})
 
 
+def find_head(name: str) -> tuple[str, int] | None:
+    """Return the name of the last layer of a model, and the features that it gets; ``None`` where that is not known."""
+    rows = (row for row in _HEADS if row[0].fullmatch(name.partition(".")[0]))
+    return next(((head, width) for _, head, width in rows), None)
+
+
 def is_opaque(value: Module) -> bool:
     """Return whether the modules inside of a module are not known."""
     return value.definition is None and any(isinstance(part, Parameter) for part in value.attributes.values())
@@ -62,7 +70,8 @@ def cut_head(children: Children, ends: Sequence[Any]) -> Any:
     """Return the modules of a public model without those of its classes (``[:-1]``), where that is what is taken."""
     body, heads = children.owner.attributes["weights"], children.owner.attributes.keys() - {"weights"}
     is_cut = list(ends) == [None, -1, None] or (list(ends) == [None, -2, None] and heads == {"fc"})
-    return [Module(children.owner.name, {"weights": body})] if heads and is_cut else [OPEN]
+    cut = (CUT, Arguments([ends[1]], {}))
+    return [Module(children.owner.name, {"weights": body}, layer=cut)] if heads and is_cut else [OPEN]
 
 
 def _find_name(name: str, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
@@ -85,7 +94,8 @@ def _make_measured(name: str, model: MeasuredModel, keywords: Mapping[str, Any])
             parts: dict[Any, Any] = {"weights": Parameter(Span(size, size))}
             if classes != 0:
                 parts[head] = make_layer("Linear", [width, classes if isinstance(classes, int) else DATA], {})
-            return Module(name, parts)
+            return Module(name, parts, layer=(WHOLE, Arguments([classes], {})))
     low = round(_HEAD_SHARE * model.parameters)
     is_exact = "num_classes" not in keywords and not keywords.keys() - {"weights", "pretrained", "progress"}
-    return Module(name, {"weights": Parameter(Span(model.parameters if is_exact else low, model.parameters))})
+    weights = Parameter(Span(model.parameters if is_exact else low, model.parameters))
+    return Module(name, {"weights": weights}, layer=(WHOLE, Arguments([classes], {})))

@@ -82,7 +82,7 @@ class Tape:
 
     def give_up(self, reason: str) -> None:
         """Note that something is not known: there is no upper limit then."""
-        if not self.reason:
+        if self.saves and not self.reason:
             self.reason = reason
 
     def copy(self) -> Tape:

@@ -9,7 +9,7 @@ from typing import Any
 from opsk_jobcheck.scripts.frameworks.own_models.builtin_calls import multiply_sizes
 from opsk_jobcheck.scripts.frameworks.own_models.calls import Calls
 from opsk_jobcheck.scripts.frameworks.own_models.layers import Arguments
-from opsk_jobcheck.scripts.frameworks.own_models.operations import elements, indexing, matrices, patterns
+from opsk_jobcheck.scripts.frameworks.own_models.operations import elements, indexing, matrices, patterns, recurrent
 from opsk_jobcheck.scripts.frameworks.own_models.operations.axes import turn, unbind
 from opsk_jobcheck.scripts.frameworks.own_models.operations.registry import CREATIONS, OPERATIONS
 from opsk_jobcheck.scripts.frameworks.own_models.operations.results import as_int, as_tensor, is_tensor, multiply
@@ -170,7 +170,7 @@ class TensorValues(Calls):
     def call_torch(self, name: str, positional: list[Any], keywords: dict[str, Any]) -> Any:
         """Return the result of a function of PyTorch or einops; ``ABSENT`` for one that is not computed."""
         last = name.rpartition(".")[2]
-        rule = patterns.RULES.get(name)
+        rule = patterns.RULES.get(name) or recurrent.RULES.get(name)
         if rule is None and name.startswith(_FUNCTIONS) and name.rpartition(".")[0] + "." in _FUNCTIONS:
             rule = OPERATIONS.get(last)
         if name in patterns.LAYERS:

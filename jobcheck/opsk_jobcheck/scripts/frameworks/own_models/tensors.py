@@ -13,6 +13,7 @@ process gets. Following the body of the training loop with them then gives a :cl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from types import MappingProxyType
 
 from opsk_jobcheck.scripts.frameworks.own_models.values import Shape, Span, Storage, Tensor
@@ -47,13 +48,13 @@ def get_element_bytes(dtype: str) -> Span:
 
 
 def count_elements(shape: Shape | None) -> Span:
-    """Return the elements of a tensor; at least one for each axis that is not known."""
+    """Return the elements of a tensor; any number where an axis is not known."""
     if shape is None:
         return Span(0, None)
-    result = Span(1, 1)
-    for side in shape:
-        result *= Span(0, None) if side is None else Span(side, side)
-    return result
+    if None in shape:
+        return Span(0, 0 if 0 in shape else None)
+    total = prod(shape)  # type: ignore[arg-type]
+    return Span(total, total)
 
 
 def pack(shape: Shape | None) -> tuple[int, ...] | None:
@@ -73,8 +74,8 @@ def is_packed(tensor: Tensor) -> bool | None:
     if tensor.strides is None or tensor.shape is None:
         return None
     expected = pack(tensor.shape)
-    if expected is None:
-        return None
+    if expected is None or expected == tensor.strides:
+        return None if expected is None else True
     return all(
         side == 1 or stride == right for side, stride, right in zip(tensor.shape, tensor.strides, expected, strict=True)
     )

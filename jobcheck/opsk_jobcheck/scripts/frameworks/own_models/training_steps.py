@@ -15,6 +15,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.made import is_data, is_made
 from opsk_jobcheck.scripts.frameworks.own_models.names import NO_CALL
 from opsk_jobcheck.scripts.frameworks.own_models.statements import iterate
 from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.tensor_values import list_tensors
 from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs, make_usual_input
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     DATA,
@@ -221,7 +222,12 @@ class TrainingSteps(DataSets):
             loader = self.call(method, [], {}, NO_CALL, frame) if isinstance(method, FunctionValue) else DATA
         batch, step = self.make_batch(loader, frame), self.get(model, "training_step", frame)
         if isinstance(step, FunctionValue):
-            self._take_step(lambda: self.call(step, [batch, 0], {}, NO_CALL, frame))
+            self._take_step(lambda: self._hold_loss(self.call(step, [batch, 0], {}, NO_CALL, frame)))
+
+    def _hold_loss(self, loss: Any) -> None:
+        """Note the loss of a step from which Lightning goes backward."""
+        if self.tape is not None and not list_tensors(loss):
+            self.tape.give_up("what the backward pass starts from is not known")
 
     def _take_step(self, action: Callable[[], object]) -> None:
         """Follow what takes one step, and note its memory."""
@@ -235,8 +241,11 @@ class TrainingSteps(DataSets):
             if self.tape is not None:
                 self.tape.give_up(f"the step is not understood: {type(error).__name__} {error}")
         finally:
-            if self.tape is not None:
-                self.step_memories.append(self.end_step())
+            tape = self.tape
+            if tape is not None:
+                memory, is_training = self.end_step(), tape.largest is not None or bool(tape.saved)
+                if is_training or memory.reason:  # an evaluation saves nothing
+                    self.step_memories.append(memory)
 
 
 def _goes_back(statement: ast.For | ast.AsyncFor | ast.While, file: File) -> bool:

@@ -104,6 +104,35 @@ def test_an_operation_saves_what_its_gradient_needs(lines: str, saved: int) -> N
     assert (memory.saved_bytes.low, memory.saved_bytes.high, memory.reason) == (saved, saved, "")
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "model = models.resnet50(weights=None)\nmodel.fc = nn.Linear(model.fc.in_features, 10)",
+        "model = timm.create_model('resnet50', pretrained=True, num_classes=10)",
+        "model = nn.Sequential(*list(models.resnet50().children())[:-1], nn.Flatten(), nn.Linear(2048, 10))",
+    ],
+)
+def test_a_public_model_of_images_saves_what_was_measured(head: str) -> None:
+    step = "def step(x, y):\n    return F.cross_entropy(model(x), y)\n"
+    text = f"{HEAD}\nimport timm\nfrom torchvision import models\n{head}\n{step}"
+    memory = follow(text, [((32, 3, 224, 224), "float32"), ((32,), "int64")])
+    measured = next(row["saved_bytes"] for row in STEPS if row["program"] == "resnet" and "autocast" not in row)
+    assert memory.saved_bytes.low < measured < (memory.saved_bytes.high or 0) < 1.2 * measured
+
+
+def test_a_recurrent_layer_saves_its_gates_at_least() -> None:
+    text = f"{HEAD}\nmodel = nn.LSTM(64, 128, 2, batch_first=True)\ndef step(x):\n    return model(x)[0].sum()\n"
+    memory = follow(text, [((16, 100, 64), "float32")])
+    gates = 16 * 100 * 128 * 2 * 4 * 2  # of both layers, in 16 bits at least
+    read_and_returned = 16 * 100 * (64 + 128) * 4
+    assert read_and_returned + gates <= memory.saved_bytes.low < (memory.saved_bytes.high or 0) < 8 * gates
+
+
+def test_a_backward_pass_from_a_loss_that_is_not_known_has_no_upper_limit() -> None:
+    memory = save("out = layer.unknown(x.relu())\nout.loss.backward()\ny = x.sum()", (1024, 1024))
+    assert memory.saved_bytes.high is None
+
+
 def test_of_two_branches_either_may_be_taken() -> None:
     memory = save(
         "if layer.unknown_setting():\n    x = x.relu().exp()\nelse:\n    x = x.sigmoid()\ny = x.sum()", (1024, 1024)

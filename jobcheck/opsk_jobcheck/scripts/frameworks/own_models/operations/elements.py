@@ -25,7 +25,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
 )
 from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.tensors import broadcast
-from opsk_jobcheck.scripts.frameworks.own_models.values import Tensor
+from opsk_jobcheck.scripts.frameworks.own_models.values import DATA, Tensor
 
 OF_RESULT = frozenset(
     {
@@ -140,6 +140,8 @@ def _truth(tape: Tape, given: Arguments) -> Any:
 
 def combine(tape: Tape, name: str, one: Any, other: Any) -> Tensor:
     """Return an operation by elements of two values, of which at least one is a tensor."""
+    if name in ("mul", "div") and is_tensor(one) and as_tensor(tape, one).shape == () and other is DATA:
+        other = 1.0  # a loss over a number of steps
     first, second = as_tensor(tape, one), as_tensor(tape, other)
     if name == "pow" and tape.autocast:
         first, second = cast_up(tape, first), cast_up(tape, second)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from opsk_jobcheck.scripts.frameworks.own_models.layers import Arguments
@@ -11,6 +12,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
     Rule,
     as_tensor,
     cast_up,
+    is_tensor,
     make,
 )
 from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
@@ -46,13 +48,24 @@ def _compare(tape: Tape, given: Arguments) -> Any:
 
 def cross_entropy(tape: Tape, given: Arguments) -> Any:
     """Return the loss of classes: autocast computes the logarithms as they come, and what is picked in 32 bits."""
-    logits, target = as_tensor(tape, given.get(0, "input")), as_tensor(tape, given.get(1, "target"))
+    logits, target = as_tensor(tape, given.get(0, "input")), _find_target(tape, given)
     autocast, tape.autocast = tape.autocast, ""
     rows = apply(tape, "log_softmax", logits)
     tape.autocast = autocast
     if target.dtype in FLOATS and target.dtype:  # probabilities
         return combine(tape, "mul", rows, target)
     return _pick(tape, cast_up(tape, rows), target, given)
+
+
+def _find_target(tape: Tape, given: Arguments) -> Tensor:
+    """Return the classes of a loss; where they are not known, one for each row of what they are compared with."""
+    value, logits = given.get(1, "target"), as_tensor(tape, given.get(0, "input"))
+    if is_tensor(value) or logits.shape is None or len(logits.shape) < 2:
+        return as_tensor(tape, value)
+    if logits.has_gradient:
+        for _ in range(2):  # it may have a share for each class
+            tape.save(make(tape, logits.shape, "float32"), is_sure=False)
+    return replace(make(tape, (logits.shape[0], *logits.shape[2:]), "int64"), storage=None)
 
 
 def _pick(tape: Tape, rows: Tensor, target: Tensor, given: Arguments) -> Tensor:

@@ -6,11 +6,19 @@ the state of each step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from opsk_jobcheck.scripts.frameworks.own_models.layers import Arguments
 from opsk_jobcheck.scripts.frameworks.own_models.operations.norms import make_weight
-from opsk_jobcheck.scripts.frameworks.own_models.operations.results import as_int, as_tensor, cast_down, make, multiply
+from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
+    Rule,
+    as_int,
+    as_tensor,
+    cast_down,
+    make,
+    multiply,
+)
 from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.values import Module, Span, Storage, Tensor
 
@@ -38,6 +46,24 @@ def run_recurrent(tape: Tape, layer: Arguments, module: Module, inputs: Argument
         low = 0 if size is None else 2 * size
         tape.save(Tensor(Span(0, None), storage=Storage(Span(low, high))))
     return (result, (state, state)) if module.name == "LSTM" else (result, state)
+
+
+def _pack(tape: Tape, given: Arguments) -> Any:
+    """Return what is packed without its padding: at most all of it."""
+    tape.is_sure = False
+    return as_tensor(tape, given.get(0, "input"))
+
+
+def _unpack(tape: Tape, given: Arguments) -> Any:
+    """Return what was packed with its padding, and the lengths."""
+    tensor = as_tensor(tape, given.get(0, "sequence"))
+    return make(tape, tensor.shape, tensor.dtype, [tensor]), make(tape, (None,), "int64")
+
+
+RULES: Mapping[str, Rule] = {
+    "torch.nn.utils.rnn.pack_padded_sequence": _pack,
+    "torch.nn.utils.rnn.pad_packed_sequence": _unpack,
+}
 
 
 def run_cell(tape: Tape, layer: Arguments, module: Module, inputs: Arguments) -> Any:

@@ -45,12 +45,13 @@ def as_tensor(tape: Tape, value: Any) -> Tensor:
         return tape.weights[key][1]
     if isinstance(value, Choice):
         rows = [as_tensor(tape, option) for option in value.options if isinstance(option, Tensor | Parameter)]
-        if len(rows) == len(value.options):
+        if len(rows) == len(value.options) and rows:
             same = all(row.shape == rows[0].shape for row in rows)
             return make_unknown(tape, rows[0].shape if same else None, rows[0].dtype)
     if isinstance(value, bool | int | float):
         dtype = "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
         return Tensor(Span(1, 1), (), (), dtype, False, _state(Span(1, 1), dtype))
+    tape.give_up("what a tensor is made of is not known")
     return make_unknown(tape, None, "")
 
 
@@ -89,7 +90,7 @@ def make_like(tape: Tape, tensor: Tensor, inputs: Sequence[Tensor] | None = None
         return replace(result, size=tensor.size, storage=storage)
     if tensor.strides is not None and tensor.shape is not None and is_packed(tensor) is False:
         return replace(result, strides=_order(tensor.shape, tensor.strides))
-    return result if tensor.strides is not None else replace(result, strides=None)
+    return result if tensor.strides is not None or result.strides is None else replace(result, strides=None)
 
 
 def _order(shape: Shape, strides: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -115,7 +116,7 @@ def get_bytes(tensor: Tensor) -> int | None:
 
 def view(tensor: Tensor, shape: Shape | None, strides: tuple[int, ...] | None) -> Tensor:
     """Return a view of a tensor."""
-    return replace(tensor, shape=shape, strides=strides, size=count_elements(shape))
+    return Tensor(count_elements(shape), shape, strides, tensor.dtype, tensor.has_gradient, tensor.storage)
 
 
 def save(tape: Tape, *tensors: Tensor) -> None:

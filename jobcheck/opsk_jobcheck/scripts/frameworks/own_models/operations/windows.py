@@ -14,9 +14,11 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
     as_tensor,
     cast_down,
     cast_up,
+    get_axis,
     make,
     multiply,
     save,
+    view,
 )
 from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.values import Shape, Tensor
@@ -251,9 +253,36 @@ def _pad(tape: Tape, given: Arguments) -> Any:
 
 def _unfold(tape: Tape, given: Arguments) -> Any:
     tensor = as_tensor(tape, given.get(0, "input"))
-    if len(given.positional) == 4 or "dimension" in given.keywords:  # of a tensor: its windows along an axis
-        return make(tape, None, tensor.dtype, [tensor])
+    if len(given.positional) == 4 or "dimension" in given.keywords:
+        return _unfold_axis(tensor, shift(given))
     return unfold(tape, tensor, shift(given))
+
+
+def _unfold_axis(tensor: Tensor, given: Arguments) -> Tensor:
+    """Return the windows of a tensor along an axis, as a view."""
+    axis = get_axis(tensor.shape, given.get(0, "dimension")) if tensor.shape is not None else None
+    size, step = as_int(given.get(1, "size")), as_int(given.get(2, "step"))
+    if tensor.shape is None or axis is None or size is None or not step:
+        return view(tensor, None, None)
+    shape = (*tensor.shape[:axis], slide(tensor.shape[axis], size, step, 0, 1), *tensor.shape[axis + 1 :], size)
+    strides = tensor.strides
+    if strides is not None:
+        strides = (*strides[:axis], strides[axis] * step, *strides[axis + 1 :], strides[axis])
+    return view(tensor, shape, strides)
+
+
+def _sample(tape: Tape, given: Arguments) -> Any:
+    """Return ``grid_sample``, which saves the image and the places that it reads."""
+    tensor, places = (
+        cast_up(tape, as_tensor(tape, given.get(place, name))) for place, name in enumerate(("input", "grid"))
+    )
+    shape: Shape | None = None
+    if tensor.shape is not None and places.shape is not None and len(places.shape) > 2:
+        shape = (*tensor.shape[:2], *places.shape[1:-1])
+    result = make(tape, shape, tensor.dtype, [tensor, places])
+    if result.has_gradient:
+        save(tape, tensor, places)
+    return result
 
 
 def _shuffle(tape: Tape, given: Arguments) -> Any:
@@ -271,5 +300,6 @@ RULES: dict[str, Rule] = {
     **{f"max_pool{axes}d_with_indices": _pooling("max", axes, gives_places=True) for axes in (1, 2, 3)},
     **{f"adaptive_{name}_pool{axes}d": _pooling_to(name, axes) for name in ("max", "avg") for axes in (1, 2, 3)},
     **{"interpolate": _resize, "upsample": _resize, "pad": _pad, "unfold": _unfold, "pixel_shuffle": _shuffle},
+    **{"grid_sample": _sample},
     **{"pixel_unshuffle": _unshuffle},
 }
