@@ -145,6 +145,7 @@ class RankProgress:
 
     ``last_progress_order`` is where in its source the last step was reported, as `Finding.order` counts.
     ``previous_progress_order`` is where the step before that was.
+    ``ordinary_order`` is where the third-last line begins that a program at work writes, if it is near the end.
     ``first_line_s`` is the first time in the log; ``pci`` and ``gpu_index`` are the rank's GPU, as NCCL reports it.
     Where only ``local_rank`` is known it is one of several ranks of that number, on the node of that ``node_rank``.
     ``seq_enqueued``, ``seq_completed``: last NCCL work enqueued and completed, by process group name.
@@ -163,6 +164,7 @@ class RankProgress:
     last_progress_s: float | None = None
     last_progress_order: int | None = None
     previous_progress_order: int | None = None
+    ordinary_order: int | None = None
     first_line_s: float | None = None
     last_line_s: float | None = None
     last_text: str = ""

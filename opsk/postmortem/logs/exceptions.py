@@ -40,8 +40,10 @@ _LOGGED = re.compile(r"(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,80
 """vLLM's logger writes this before every line of a traceback."""
 _RAISED_KIND = re.compile(r"(?!Error:)[\w.]*(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)")
 _FRAME_LINES = 8
-_TOP = (", in <module>", ", in _run_module_as_main")
+_TOP = (", in <module>", ", in _run_module_as_main", ", in _bootstrap")
 """The first frame of an exception that nothing in the program caught, and of one that its outermost file did catch."""
+_BY_FRAMEWORK = "Error executing job with overrides"
+"""Hydra prints the frames of the program alone, and ends it."""
 _WAITS_FOR_RAY = "/ray/_private/"
 """The driver ended here; the rest of Ray's processes print on."""
 _UNBUFFERED = re.compile(
@@ -104,6 +106,8 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
             frames.wait_for_ray or not _UNBUFFERED.search(data, position, position + _BELOW_BYTES)
         ):
             fields["uncaught"] = "yes"
+        if frames.reach_top or _BY_FRAMEWORK in _find_line_before(data, line):
+            fields["top"] = "yes"
         chained = next((how for words, how in _CHAINS.items() if words in after), "")
         return fields | ({"chained": chained} if chained else {}), text[:400], begin
     return None

@@ -57,6 +57,7 @@ class FindingSet:
                 count=known.count + 1,
                 last_order=finding.order,
                 last_time_s=finding.time_s if finding.time_s is not None else known.last_time_s,
+                fields={**known.fields, "top": "yes"} if finding.fields.get("top") else known.fields,
             )
         elif len(self.findings) < MAX_FINDINGS:
             self.findings[key] = finding

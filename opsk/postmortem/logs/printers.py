@@ -99,6 +99,7 @@ class LogEnd:
             first_iteration=progress.first, last_iteration=progress.last, first_progress_s=progress.first_s,
             last_progress_s=progress.last_s, last_progress_order=progress.last_order,
             previous_progress_order=progress.previous_order, first_line_s=heading.first_s,
+            ordinary_order=None if self.labels.are_ray else self.tail.find_ordinary(self.size_bytes),
             lines=self.lines, bytes=self.size_bytes, ended_well=self.ended_well or progress.is_complete,
         )  # fmt: skip
         printers = self._find_printers()

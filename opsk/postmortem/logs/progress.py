@@ -14,6 +14,7 @@ from itertools import takewhile
 
 from opsk.postmortem.logs.header import LineClock
 from opsk.postmortem.logs.matching import Finder, build_finder
+from opsk.postmortem.logs.ordinary import TAIL_BYTES, find_third_last_ordinary
 from opsk.telemetry.progress.frameworks.registry import READERS
 from opsk.telemetry.progress.lines import parse_label, strip_escapes
 from opsk.telemetry.progress.records import StepRecord
@@ -245,6 +246,18 @@ class LabelTail:
             who: LastLine(text=text[:_TEXT_CHARS], time_s=clock.read(text), lines=count)
             for who, (text, count) in last.items()
         }
+
+    def find_ordinary(self, size_bytes: int) -> int | None:
+        """Return where the third-last line begins that a program at work writes; ``None`` where none is near the end.
+
+        Parameters
+        ----------
+        size_bytes
+            Of the whole log.
+        """
+        data = bytes(self._tail[-TAIL_BYTES:])
+        start = find_third_last_ordinary(data)
+        return size_bytes - len(data) + start if start is not None else None
 
     def end(self, clock: LineClock) -> LastLine:
         """Return the last line of all, with the last time near the end."""

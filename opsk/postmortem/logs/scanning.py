@@ -38,6 +38,7 @@ _ECHOED = re.compile(r"(?:\+{1,6} |declare -x |export )|[A-Z_][A-Z0-9_]{2,80}=")
 """Commands that a shell prints before it runs them (``set -x``), and environments that scripts print."""
 _SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.module_unknown", "shell.syntax")
 _IN_SCRIPT = re.compile(r": (?:line )?\d{1,6}: |Lmod|[Mm]odule|Conda|Environment")
+_ASKED_TO_END = "launcher.sigterm"
 _SCRIPT_GOES_ON_BYTES = 8192
 _SETS_UP = re.compile(
     r": (?:line )?\d{1,6}: "
@@ -50,6 +51,8 @@ _MODULE_GOES_ON_LINES = 40
 """The same for Lmod and Modules, which themselves print up to some twenty lines of advice."""
 _PYTHON_WARNED = re.compile(rb"\.py:\d{1,6}: \w{0,40}Warning: ")
 """Where Python warns of what a program does, the program runs."""
+_BAR_IS_FULL, _BAR_BYTES = re.compile(rb"100%\|[^\r\n]{1,200}[\r\n]+$"), 400
+"""What the job was for has just been done to its end: a line of the script below that is no reason for a failure."""
 _OF_A_REQUEST = re.compile(r"\[(?:\w{1,40}/){0,4}serving_\w{1,40}\.py:\d{1,5}\]")
 """vLLM's front end logs what was wrong with a request, answers it, and serves the next (entrypoints/openai)."""
 _ANSWERED = b"Exception in ASGI application"
@@ -101,6 +104,7 @@ _LIMITS = ReadLimits()
 _NEAR_BYTES, _FAR_BYTES = 2048, 16384
 _MAX_FAR_READS = 256
 _SAME_TIME_S = 20.0
+_MAX_ENDS = 4096
 _MAX_QUOTED = 256
 """Quoted kernel lines are shown, and prove nothing."""
 _MANY_MATCHES = 20_000
@@ -137,6 +141,7 @@ class _State:
     before: bytes = b""
     quoted: list[Finding] = field(default_factory=list)
     last_read: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    ends_of_programs: set[int] = field(default_factory=set)
 
 
 @cache
@@ -260,6 +265,8 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
     text, role, line_number = line.text, signature.role, number
     if signature.id in _SURVIVED_BY_SCRIPTS and _goes_on(signature.id, piece, line):
         role = Role.ADVICE
+    if signature.id == _ASKED_TO_END and line.label.startswith("ray"):
+        role = Role.ADVICE  # Ray ends its workers so, whatever became of the job
     if signature.follow == "report":
         fields |= read_torchrun_report(piece.data, line)
         if hosts := _read_hosts(piece.data, line):
@@ -279,11 +286,15 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         if exception is not None:
             extra, text, begin = exception
             if _matches_signature(text):
+                if extra.get("top") and len(state.ends_of_programs) < _MAX_ENDS:
+                    state.ends_of_programs.add(piece.offset + begin)
                 return
             fields |= extra
             line_number += piece.data.count(b"\n", end, begin)
             role = Role.CASCADE if is_plain_end(extra["type"]) else role
             role = Role.ADVICE if _is_of_a_request(piece, line) else role
+    if piece.offset + line.start in state.ends_of_programs:
+        fields["top"] = "yes"
     time_s, earliest, latest = _find_times(line, piece, state)
     state.gathered.add(
         Finding(
@@ -309,6 +320,8 @@ def _goes_on(signature: str, piece: Piece, line: LogLine) -> bool:
     """Return whether much follows what a shell says of one of its script's lines: without ``set -e`` it goes on."""
     if not _IN_SCRIPT.search(line.text):
         return False
+    if _BAR_IS_FULL.search(piece.data[max(0, line.start - _BAR_BYTES) : line.start]) is not None:
+        return True
     below = piece.data[line.end : line.end + _SCRIPT_GOES_ON_BYTES]
     lines = below.count(b"\n")
     if _SETS_UP.search(line.text) and (lines > _SET_UP_GOES_ON_LINES or _PYTHON_WARNED.search(below)):

@@ -13,7 +13,7 @@ from opsk.postmortem.reasoning.ends import classify_end, find_first_end, was_abo
 from opsk.postmortem.reasoning.joining import join_candidates
 from opsk.postmortem.reasoning.places import RankPlacement, complete_place, merge_places, rank_identity
 from opsk.postmortem.reasoning.weights import load_weights
-from opsk.postmortem.values import Divergence, Evidence, FailureClass, Finding, Origin, Place, Role
+from opsk.postmortem.values import Divergence, Evidence, FailureClass, Finding, Origin, Place, RankProgress, Role
 
 _APART_S = 300.0
 """Findings of one kind and place this far apart are two failures [s]."""
@@ -35,6 +35,8 @@ _ASKED = re.compile(
     r"SignalException: Process \d+ got signal: ?(?:[123]|15)\b|(?:[123]|15) death signal|Main process received SIGTERM"
 )
 """torchrun's agent, torch.distributed.launch and DeepSpeed's launcher say so of themselves, not of their processes."""
+_ASKED_LAST = re.compile(r"\*\*\* SIGTERM received at time=|: line \d{1,6}: +\d{1,10} Terminated ")
+"""Ray's driver and bash say so of a program, whose last words these are unless somebody else goes on."""
 _REPORTS = ("slurm.task_killed", "launcher.first_failure", "launcher.root_rank", "slurm.step_aborted")
 """After these a launcher is ended because one of its kind has failed."""
 _RAY_EXPLAINS = ("ray.actor_ended", "ray.worker_raised")
@@ -77,7 +79,7 @@ def build_candidates(
     ]
     candidates += _build_slurm_candidates(evidence, findings)
     candidates += _build_end_candidates(findings, divergence, placement, candidates)
-    candidates += _build_asked_to_end(findings, candidates)
+    candidates += _build_asked_to_end(findings, candidates, evidence.ranks)
     world = len({rank_identity(each) for each in evidence.ranks} - {()}) or 1
     candidates = join_candidates(candidates, world, victim, placement.per_node)
     candidates = [_place_node_loss(each, findings, divergence, placement) for each in candidates]
@@ -189,18 +191,31 @@ def _is_explained(findings: Sequence[Finding]) -> bool:
     return any(each.signature in _RAY_EXPLAINS for each in findings)
 
 
-def _build_asked_to_end(findings: Sequence[Finding], others: Sequence[Candidate]) -> list[Candidate]:
-    """Return SIGTERM from outside as a candidate, where a launcher got it and nothing at all had failed."""
+def _build_asked_to_end(
+    findings: Sequence[Finding], others: Sequence[Candidate], ranks: Sequence[RankProgress]
+) -> list[Candidate]:
+    """Return SIGTERM from outside as a candidate, where a launcher or program got it and nothing at all had failed."""
     if others or any(load_weights().hangs.get(each.signature) or each.signature in _REPORTS for each in findings):
         return []
-    asked = tuple(each for each in findings if each.signature == _SIGTERM and _ASKED.search(each.text))
+    goes_on = {each.source: each.ordinary_order for each in ranks if each.ordinary_order is not None}
+    asked = tuple(
+        each
+        for each in findings
+        if each.signature == _SIGTERM
+        and each.role is not Role.ADVICE
+        and (
+            _ASKED.search(each.text)
+            or (_ASKED_LAST.search(each.text) and max(each.order, each.last_order) > goes_on.get(each.source, -1))
+        )
+    )
     if not asked:
         return []
+    who = "launcher" if _ASKED.search(asked[0].text) else "program"
     return [
         Candidate(
             failure=FailureClass.CANCELLED, place=Place(), findings=asked[:1], base=load_weights().end["asked"],
             first_s=asked[0].time_s, source="end",
-            what="the launcher was asked to end (SIGTERM) and nothing had failed: cancelled, preempted or out of time",
+            what=f"the {who} was asked to end (SIGTERM) and nothing had failed: cancelled, preempted or out of time",
         )
     ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ _LOOKUPS = frozenset(
 """Programs try these and go on in another way; what fails on that way is the root, unless they raise it themselves."""
 _CLEANED_UP = ("Terminated", "Killed")
 """How several tasks end that srun or scancel ended; anything else they did themselves."""
+_OF_SCRIPTS = ("shell.not_found", "shell.syntax", "shell.denied")
+_LINE_OF_SCRIPT = re.compile(r": line \d{1,6}: ")
 _REFUSED = "args.unrecognised"
 _FAR_BYTES = 16384
 """What stands this far below is not of the same start of a program."""
@@ -114,6 +117,7 @@ def demote_consequences(
     changed = _demote_after_time_out(changed)
     changed = _demote_after_program(_demote_repeated(changed), steps)
     changed = _demote_first_tries(changed)
+    changed = _demote_lines_of_script(changed, steps)
     changed = _demote_clean_up(changed, steps)
     return tuple(_demote_waits(_demote_ends(changed)))
 
@@ -281,6 +285,23 @@ def _demote_first_tries(findings: Sequence[Finding]) -> list[Finding]:
         else finding
         for finding in findings
     ]
+
+
+def _demote_lines_of_script(findings: Sequence[Finding], steps: LastSteps) -> list[Finding]:
+    """Demote what a shell says of a later line of its script: it went on there after its program failed or trained."""
+    failed: dict[str, int] = {}
+    for finding in findings:
+        if finding.role is Role.ROOT and finding.fields.get("top"):
+            failed[finding.source] = min(finding.order, failed.get(finding.source, finding.order))
+
+    def is_later(finding: Finding) -> bool:
+        if finding.role is not Role.ROOT or finding.signature not in _OF_SCRIPTS:
+            return False
+        if _LINE_OF_SCRIPT.search(finding.text) is None:
+            return False
+        return finding.order > failed.get(finding.source, finding.order) or steps.follow_in_log(finding) is False
+
+    return [replace(each, role=Role.ADVICE, failure=None) if is_later(each) else each for each in findings]
 
 
 def _demote_repeated(findings: Sequence[Finding]) -> list[Finding]:

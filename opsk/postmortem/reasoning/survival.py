@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ _MEETS = frozenset(
 )  # fmt: skip
 """At the start: ranks that train have met, or those of another run have that writes the same log."""
 _NEXT_TRIAL, _RUN_BEGINS, _LSF_REPORT = "sweep.next_trial", "run.begins", "batch.report"
+_EXCEPTION = "python.exception"
 _MANY = 100
 """So often nothing was gained by trying again."""
 _IN_REPORT = "batch."
@@ -38,6 +40,18 @@ _OF_A_RUN = _SURVIVABLE | {
     FailureClass.STORAGE, FailureClass.HOST_MEMORY, FailureClass.RENDEZVOUS, FailureClass.NUMERIC,
 }  # fmt: skip
 """What ended one run is over when the next one begins."""
+_CAUGHT = _OF_A_RUN - {FailureClass.NUMERIC}
+"""Programs catch what raises these, say so, and go on with something else; numbers that went wrong stay wrong."""
+
+
+_ENDS_PROGRAMS = ("shell.", "args.", "build.", "process.", "program.", "launcher.", "slurm.", "mpi.", "batch.")
+"""Families whose words are a program's last, or a launcher's or shell's on one that has ended."""
+_LAST_WORDS = re.compile(
+    r"\b(?:training|job|run|program|experiment|script|pipeline|evaluation) (?:has |was )?(?:failed|crashed|aborted)\b"
+    r"|\bfatal\b|\b(?:aborting|exiting|giving up)\b",
+    re.IGNORECASE,
+)
+"""A handler that says so ends the program, whatever it prints while it does."""
 
 
 def drop_earlier_jobs(findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> list[Finding]:
@@ -106,6 +120,15 @@ def demote_survived(
             return False
         return rest_bytes > GOES_ON_BYTES or _goes_on_for_s(finding, last_order, ranks) > _GOES_ON_S
 
+    last_of_all = _find_last_failures(findings)
+
+    def works_on(source: str) -> bool:
+        """Return whether the program goes on below what failed last in its log, which did not end it by itself."""
+        failed = last_of_all.get(source)
+        if failed is None or has_failed or source in of_several or _ends_program(failed):
+            return False
+        return last[source] < _find_ordinary(source, ranks)
+
     def is_survived(finding: Finding) -> bool:
         source, order = finding.source, max(finding.order, finding.last_order)
         if finding.role is not Role.ROOT or finding.origin is not Origin.JOB_LOG:
@@ -117,6 +140,8 @@ def demote_survived(
             return order < _find_step_before_last(source, ranks) or goes_on(finding, timed_bytes=0)
         if finding.failure in _OF_A_RUN and last[source] < runs.get(source, -1) and is_of_one:
             return True
+        if finding.failure in _CAUGHT and not _ends_program(finding) and works_on(source):
+            return True
         if finding.failure not in _SURVIVABLE:
             return False
         if order < trials.get(source, -1):
@@ -127,6 +152,8 @@ def demote_survived(
     def judge(finding: Finding) -> Finding:
         if finding.signature in ENDS_OF_COMMANDS and finding.role is not Role.ADVICE and goes_on(finding):
             return replace(finding, role=Role.ADVICE, failure=None)
+        if finding.role is Role.CASCADE and finding.signature == _EXCEPTION and works_on(finding.source):
+            return replace(finding, role=Role.CONFIRMATION)
         return replace(finding, role=Role.CONFIRMATION) if is_survived(finding) else finding
 
     return tuple(judge(each) for each in findings)
@@ -166,6 +193,38 @@ def _find_last(findings: Iterable[Finding]) -> Mapping[str, int]:
 def _shows_failure(finding: Finding) -> bool:
     """Return whether a finding shows that something failed, or followed from a failure."""
     return finding.role in (Role.ROOT, Role.CASCADE) or finding.signature in REPORTS_OF_ENDS
+
+
+def _find_last_failures(findings: Iterable[Finding]) -> Mapping[str, Finding]:
+    """Return the last finding of each log that shows that something failed."""
+    failures: dict[str, Finding] = {}
+    for finding in findings:
+        if _shows_failure(finding):
+            known = failures.get(finding.source)
+            if known is None or _find_last_order(finding) > _find_last_order(known):
+                failures[finding.source] = finding
+    return failures
+
+
+def _find_last_order(finding: Finding) -> int:
+    """Return where a finding was seen last in its log."""
+    return max(finding.order, finding.last_order)
+
+
+def _ends_program(finding: Finding) -> bool:
+    """Return whether a finding is a program's end by itself, or tells of one: what follows is of something else."""
+    return (
+        finding.origin is not Origin.JOB_LOG
+        or bool(finding.fields.get("top") or finding.fields.get("uncaught"))
+        or finding.signature in REPORTS_OF_ENDS
+        or finding.signature.startswith(_ENDS_PROGRAMS)
+        or _LAST_WORDS.search(finding.text) is not None
+    )
+
+
+def _find_ordinary(source: str, ranks: Sequence[RankProgress]) -> int:
+    """Return where the third-last line of a program at work begins in a log; -1 where there is none near its end."""
+    return max((each.ordinary_order for each in ranks if each.source == source and each.ordinary_order), default=-1)
 
 
 def _find_size(source: str, ranks: Sequence[RankProgress]) -> int:

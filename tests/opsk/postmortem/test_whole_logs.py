@@ -26,9 +26,14 @@ def named(report: Report) -> str:
     return report.root.failure.value if report.root is not None else ""
 
 
-def raised(kind: str, message: str = "", statement: str = "x = f(a)", label: str = "") -> str:
+MAIN = '  File "/home/u/run.py", line 90, in <module>\n    main()\n'
+"""The first frame of what nothing in the program caught."""
+
+
+def raised(kind: str, message: str = "", statement: str = "x = f(a)", label: str = "", *, caught: bool = False) -> str:
     text = (
-        f'{HEAD}  File "/home/u/run.py", line 31, in step\n    {statement}\n{kind}{": " + message if message else ""}\n'
+        f'{HEAD}{"" if caught else MAIN}  File "/home/u/run.py", line 31, in step\n    {statement}\n'
+        f"{kind}{': ' + message if message else ''}\n"
     )
     return "".join(f"{label}{line}\n" for line in text.splitlines())
 
@@ -376,6 +381,65 @@ def test_a_log_that_goes_on_for_long_survived_what_was_raised(kind: str, message
     assert named(explained(tmp_path, NOISE + failed + NOISE)) != ""
     reported = "srun: error: gpu012: task 1: Exited with exit code 1\n"
     assert named(explained(tmp_path, NOISE + failed + LONG + reported)) != ""
+
+
+@pytest.mark.parametrize(
+    "caught",
+    [
+        raised("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB.", caught=True),
+        raised("KeyError", "'text'", caught=True),
+        "Error loading model: CUDA out of memory. Tried to allocate 1008.00 MiB. GPU 0 has a total capacity of 14.74 GiB\n",
+        "cannot use the cache: org/m is not a local folder and is not a valid model identifier listed on the hub\n",
+        "Exception in thread Thread-4:\n" + raised("ValueError", "bad chunk", caught=True).replace("run.py", "threading.py"),
+    ],
+)  # fmt: skip
+def test_a_program_that_caught_what_failed_and_works_on_has_not_failed(caught: str, tmp_path: Path) -> None:
+    """Three lines of its own work are enough; one or two may be the handler's."""
+    works = "".join(f"question {i}: the answer is {i * i}\n" for i in range(4))
+    assert named(explained(tmp_path, works + caught + works)) == ""
+    assert named(explained(tmp_path, works + caught)) != ""
+    assert named(explained(tmp_path, works + caught + "Traceback of the model above\nJob finished at 12:00\n")) != ""
+
+
+def test_lines_that_a_program_had_in_its_buffer_are_no_work_after_its_end(tmp_path: Path) -> None:
+    works = "".join(f"question {i}: the answer is {i * i}\n" for i in range(40))
+    assert named(explained(tmp_path, raised("KeyError", "'text'") + works)) == "software"
+    hydra = "Error executing job with overrides: []\n" + raised("KeyError", "'text'", caught=True)
+    assert named(explained(tmp_path, hydra + works)) == "software"
+    failed = "2026-01-05 10:10:08 ERROR training failed: CUDA out of memory. Tried to allocate 1008.00 MiB\n"
+    assert named(explained(tmp_path, failed + works)) == "gpu_memory"
+
+
+def test_a_later_line_of_the_script_is_no_reason_for_what_failed_or_ended_before(tmp_path: Path) -> None:
+    later = "/var/spool/slurmd/job4711/slurm_script: line 31: ...: command not found\n"
+    assert (
+        named(explained(tmp_path, raised("TypeError", "object of type 'NoneType' has no len()") + later)) == "software"
+    )
+    assert (
+        named(explained(tmp_path, "Validation: 100%|##########| 30952/30952 [10:51<00:00, 1.12s/it]\n" + later)) == ""
+    )
+    assert named(explained(tmp_path, later)) == "config"
+
+
+def test_a_program_that_asks_its_user_in_a_batch_job_failed_by_that(tmp_path: Path) -> None:
+    asked = raised("EOFError", "EOF when reading a line", "output = input('Save the results? (y/n)')")
+    assert named(explained(tmp_path, asked)) == "software"
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        "run.sh: line 32: 4067342 Terminated              CUDA_VISIBLE_DEVICES=0 python train.py\n",
+        "*** SIGTERM received at time=1755448771 on cpu 72 ***\nPC: @     0x7fb868051117  (unknown)  (unknown)\n",
+    ],
+)
+def test_a_program_that_is_asked_to_end_was_cancelled_perhaps(ended: str, tmp_path: Path) -> None:
+    report = explained(tmp_path, NOISE + ended)
+    assert report.root is not None
+    assert (named(report), report.root.confidence < 0.6) == ("cancelled", True)
+    assert named(explained(tmp_path, NOISE + ended + NOISE)) == ""
+    assert named(explained(tmp_path, NOISE + ended.replace("python train.py", "python -m vllm.entrypoints.api_server")
+                           .replace("*** SIGTERM", "(TaskRunner pid=542044) *** SIGTERM"))) == ""  # fmt: skip
 
 
 def test_after_numbers_that_are_none_a_log_goes_on_and_the_run_is_lost(tmp_path: Path) -> None:

@@ -172,6 +172,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     ),
     "python.exception": ("Traceback (most recent call last):", "Traceback of the last call"),
     "python.import": ("ModuleNotFoundError: No module named 'flash_attn'", "module flash_attn was found"),
+    "python.no_terminal": ("EOFError: EOF when reading a line", "yes: standard output: EOF when reading"),
     "shell.not_found": (
         "bash: torchrun: command not found",
         "cat: /sys/fs/cgroup/memory.max: No such file or directory",

@@ -1,0 +1,81 @@
+"""Finds where a log last says what programs say while they work, and not while they end.
+
+A program that ends by a failure writes frames of its traceback, reports of launchers and of the services it logs to,
+and the last words of its script. A program that caught what failed goes on with its own lines.
+"""
+
+from __future__ import annotations
+
+import re
+
+from opsk.telemetry.progress.lines import parse_label, strip_escapes
+from opsk.units import KIB
+
+TAIL_BYTES = 16 * KIB
+"""This much of a log's end is read."""
+_LINES = 3
+"""One or two may be a handler's own words on what failed."""
+_MAX_LINE_BYTES = 1024
+_MAX_LINES = 512
+_ENDS = re.compile(rb"[\r\n]+")
+_BAR = re.compile(r"\d{1,3}%\|")
+_MIN_LETTERS = re.compile(r"[^\W\d_]{2}")
+_FRAME = re.compile(
+    r'(?:[\[(].{0,60}[\])] ?)?\s*(?:File "|Traceback|raise\b|return\b|self\.|\^|~|[│╭╰|+] |at /|in <'
+    r"|#\d{1,3} |@ +0x|\d{1,3}: )"
+    r"|[\w.]{1,120}(?:Error|Exception|Warning|Interrupt|Exit|Timeout)\b"
+    r"|.{0,80}\b0x[0-9a-f]{4,16}\b|.{0,120}\.(?:py|cpp|cc|cu|h|so(?:\.\d{1,3})*):\d{1,6}\b"
+)
+"""Of a traceback, a stack of C++ or a warning."""
+_FAILS = re.compile(
+    r"(?:\b|_)(?:err(?:or|no)?s?|exceptions?|fail(?:s|ed|ure|ing)?|fatal|abort\w*|terminat\w*|kill(?:ed|ing)?|crash\w*"
+    r"|interrupt\w*|cancel\w*|exit(?:ed|ing|code|s)?|core dumped|shut(?:ting)? ?down|stopp(?:ed|ing)|sig[a-z]{3,4}"
+    r"|not found|no such|invalid|unable|cannot|can't|could not|couldn't|missing|unexpected|refused|denied|usage"
+    r"|warn(?:ing)?s?|deprecat\w+|please|try(?:ing)?|retry\w*|hint|note|see|traceback|stack ?trace|debug\w*|leaked)\b"
+    r"|^\W*[EWFC] ?\d{4}|失败|错误|异常|❌|⚠",
+    re.IGNORECASE,
+)
+"""Of the failure itself, or of what to do about it."""
+_LAUNCHER = re.compile(
+    r"\W*(?:wandb\b|srun\b|slurmstepd|torch\.distributed|torch\.multiprocessing|mpirun|mpiexec|prterun|raylet|clearml\b"
+    r"|comet\b|neptune\b|mlflow\b|resource_tracker|Failures:|Root Cause|Compile with|To enable|Set the environment"
+    r"|CUDA kernel errors|For debugging|During handling|The above exception|Original|Call stack|Message:|Arguments:"
+    r"|During startup|If you|You (?:can|may|need|should)"
+    r"|\[?(?:time|host|rank|exitcode|error_file|traceback|pid|signal) *[:=])"
+)
+_OF_SCRIPT = re.compile(
+    r"\W*(?:(?:real|user|sys)\s+\d|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\w* "
+    r"|[\w ]{0,30}\b(?:job|script|time|date|done|end(?:ed|s)?|finish(?:ed|es)?|complet(?:ed?|es)|elapsed|duration"
+    r"|clean\w*|delet\w+|remov\w+|deactivat\w+|unload\w*|results?)\b"
+    r"|(?:Job|Task|Nodes?|Cores|State|CPU|GPU|Memory|Wall|Cluster|User|Account|Partition)\b.{0,24}:)",
+    re.IGNORECASE,
+)
+"""What batch scripts and their epilogs write however the program ended."""
+
+
+def find_third_last_ordinary(data: bytes) -> int | None:
+    """Return where the third-last line begins that only a program at work writes; ``None`` where there are fewer."""
+    count, stop = 0, len(data)
+    for _ in range(_MAX_LINES):
+        start = max(data.rfind(b"\n", 0, stop), data.rfind(b"\r", 0, stop)) + 1
+        if start < stop and _is_ordinary(data[start : min(stop, start + _MAX_LINE_BYTES)]):
+            count += 1
+            if count == _LINES:
+                return start
+        if start == 0:
+            break
+        stop = start - 1
+    return None
+
+
+def _is_ordinary(raw: bytes) -> bool:
+    """Return whether a line is of a program at work."""
+    text = parse_label(strip_escapes(raw)).text
+    if _BAR.search(text) is not None:
+        return True
+    if text[:1] in " \t" or _MIN_LETTERS.search(text) is None:
+        return False
+    return not any(
+        match is not None
+        for match in (_FRAME.match(text), _FAILS.search(text), _LAUNCHER.match(text), _OF_SCRIPT.match(text))
+    )
