@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.results import Result
-from opsk.cli.render.chart import Line, Lines, arrange_chart, render_chart_svg
+from opsk.cli.render.chart import Curve, Lines, arrange_chart, render_chart_svg
 
 Points = Sequence[tuple[float, float]]
 LEAST_FITTED = 3
@@ -84,13 +84,13 @@ def fit_curves(results: Mapping[str, Result]) -> list[tuple[Panel, str, Points, 
 
 def picture(results: Mapping[str, Result]) -> str:
     """Return all panels as one SVG, logarithmic both ways."""
-    lines: dict[str, list[Line]] = {}
+    lines: dict[str, list[Curve]] = {}
     for panel, name, points, law in fit_curves(results):
         fitted = [(size, _short(law.at(size))) for size, _ in upper_half(points)]
         lines.setdefault(panel.benchmark, []).extend(
             [
-                Line(name=name or "measured", points=[(size, _short(cost)) for size, cost in points]),
-                Line(name=f"∝ n^{law.slope:.2f}", points=fitted, dashed=True),
+                Curve(name=name or "measured", points=[(size, _short(cost)) for size, cost in points]),
+                Curve(name=f"∝ n^{law.slope:.2f}", points=fitted, dashed=True),
             ]
         )
     panels = [

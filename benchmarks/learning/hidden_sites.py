@@ -20,7 +20,7 @@ from benchmarks.found import Found, arguments, run
 from opsk.calibration.learning.evidence import MeasuredJob, NodeMeasurement
 from opsk.calibration.learning.site_fit import learn_site, predict_times
 from opsk.calibration.runs.run_writer import compute_steady_step_s
-from opsk.cli.render.chart import Line, Lines, arrange_chart, render_chart_svg
+from opsk.cli.render.chart import Curve, Lines, arrange_chart, render_chart_svg
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.uncertainty.case_spread import apply_case_spread
@@ -138,7 +138,7 @@ def render_picture(means: Sequence[Score]) -> str:
     panels = []
     for title, name in (("Median error [%]", "error"), ("In the printed range [%]", "coverage")):
         lines = [
-            Line(
+            Curve(
                 name="jobs and probes" if is_probed else "jobs alone",
                 points=[
                     (max(mean.given, 1), round(100 * getattr(mean, name), 1))

@@ -20,7 +20,7 @@ from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.rails import Rails, find_rails
 from opsk.hardware.catalog import cluster
 from opsk.planning.placement.step_model import as_cabled, step_model
-from opsk.planning.remap.failure import Machine, parse_failures
+from opsk.planning.remap.failure import KnownParts, parse_failures
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Hosts, Situation, prepare
 from opsk.planning.remap.values import Terms
@@ -64,10 +64,10 @@ def measure(asked: argparse.Namespace) -> Found:
     return found
 
 
-def _machine(fabric: Fabric, rails: Rails, situation: Situation) -> Machine:
+def _machine(fabric: Fabric, rails: Rails, situation: Situation) -> KnownParts:
     """Return what can fail, as a job sees it."""
     domains, _ = find_hb_domains(rails.attachments)
-    return Machine(fabric=fabric, rails=rails, domains=domains, nodes=situation.job.nodes, node_gpus=8)
+    return KnownParts(fabric=fabric, rails=rails, domains=domains, nodes=situation.job.nodes, node_gpus=8)
 
 
 def _job(rails: Rails, routes: Routes, order: Sequence[str], plan: Plan) -> Situation:
@@ -87,7 +87,7 @@ def _job(rails: Rails, routes: Routes, order: Sequence[str], plan: Plan) -> Situ
     )
 
 
-def _ask(situation: Situation, machine: Machine, word: str) -> tuple[float, float]:
+def _ask(situation: Situation, machine: KnownParts, word: str) -> tuple[float, float]:
     """Print how long all options take; the CPU time of the first question, and the least of more [s]."""
     failure = parse_failures([word], machine)
     terms = Terms(job="4711", site=SlurmSite(release=(25, 11)))

@@ -7,7 +7,7 @@ import os
 import click
 
 from opsk.errors import InputError
-from opsk.remapping.launcher import Launch, Launcher, count_tasks_per_node, validate_srun_options
+from opsk.remapping.launcher import Launcher, LauncherStep, count_tasks_per_node, validate_srun_options
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.commands.current_job import find_own_job, resolve_label
@@ -48,7 +48,7 @@ def launch(
     client = CommandClient()
     job = client.job(resolve_label(number, os.environ))
     per_node_tasks = tasks_per_node or count_tasks_per_node(os.environ, job)
-    request = Launch(
+    request = LauncherStep(
         job=job.label, command=command, nodes=nodes, ranks_per_node=per_node_tasks, per_node=per_node, wait_s=wait_s,
         grace_s=grace_s, options=validate_srun_options(options), environ=dict(os.environ), cluster=cluster_name(client),
     )  # fmt: skip

@@ -43,9 +43,9 @@ from opsk.workload.roles import (
     OWN_GENERATION,
     WEIGHTS_REST,
     HeldModel,
-    Place,
     Role,
     RoleSet,
+    WeightPlace,
 )
 
 
@@ -101,7 +101,7 @@ class Moment:
     """
 
     phase: Phase
-    place: Place
+    place: WeightPlace
     capacity_bytes: float
     roles: Mapping[Role, Interval]
     chance: float
@@ -205,7 +205,7 @@ class _Job:
         if self._computes_log_probs():
             yield self._log_probs()
         if self.critic is not None and self._is_critic_apart():
-            yield self._moment(Phase.CRITIC, {Role.CRITIC: self.critic.peak}, place=Place.OTHER_GPUS)
+            yield self._moment(Phase.CRITIC, {Role.CRITIC: self.critic.peak}, place=WeightPlace.OTHER_GPUS)
         elif self.critic is not None:
             resting = {Role.ACTOR: self.actor.resting, **self._compute_held(), **self._engine_at_rest()}
             yield self._moment(Phase.CRITIC, {**resting, Role.CRITIC: self.critic.peak})
@@ -236,9 +236,9 @@ class _Job:
         graphs = NOTHING if engine.is_eager else GRAPHS
         share = spread(memory.budget, ENGINE_LOW, ENGINE_HIGH)
         taken = add((share, graphs))
-        if engine.place is Place.PERHAPS:
+        if engine.place is WeightPlace.PERHAPS:
             yield self._moment(Phase.GENERATE, {**resting, Role.ROLLOUT: replace(taken, low=0.0)})
-        elif engine.place is Place.GPU:
+        elif engine.place is WeightPlace.GPU:
             yield self._moment(Phase.GENERATE, {**resting, Role.ROLLOUT: taken})
         else:
             yield self._moment(Phase.GENERATE, {Role.ROLLOUT: taken}, place=engine.place)
@@ -281,7 +281,7 @@ class _Job:
         """Return what frozen models keep on the GPU."""
         parts: dict[Role, Interval] = {}
         for entry in self.roles.held:
-            if entry.role is not Role.CRITIC and entry.place is not Place.OTHER_GPUS:
+            if entry.role is not Role.CRITIC and entry.place is not WeightPlace.OTHER_GPUS:
                 parts[entry.role] = self._compute_frozen(entry)
         return parts
 
@@ -298,12 +298,14 @@ class _Job:
         is_sharded = plan.sharding is Sharding.ZERO3
         shards = (plan.shard_gpus or plan.dp * plan.cp) if is_sharded else 1
         passing = (
-            2.0 * parameters * 2.0 / max(entry.model.layers, 1) if is_sharded or entry.place is Place.HOST else 0.0
+            2.0 * parameters * 2.0 / max(entry.model.layers, 1)
+            if is_sharded or entry.place is WeightPlace.HOST
+            else 0.0
         )
         weights = whole / shards
-        expected = weights if entry.place is Place.GPU else 0.0
+        expected = weights if entry.place is WeightPlace.GPU else 0.0
         low = expected * (0.5 if entry.bits > HALF_BITS else 1.0) if entry.is_known else 0.0
-        high = (weights if entry.place is not Place.HOST else 0.0) * (1.0 if entry.is_known else 2.0)
+        high = (weights if entry.place is not WeightPlace.HOST else 0.0) * (1.0 if entry.is_known else 2.0)
         return Interval(low=STATES_LOW * low, expected=expected + passing, high=STATES_HIGH * high + 2.0 * passing)
 
     def _critic_at_rest(self) -> dict[Role, Interval]:
@@ -313,18 +315,18 @@ class _Job:
 
     def _is_critic_apart(self) -> bool:
         """Return whether the critic has GPUs of its own."""
-        return any(entry.role is Role.CRITIC and entry.place is Place.OTHER_GPUS for entry in self.roles.held)
+        return any(entry.role is Role.CRITIC and entry.place is WeightPlace.OTHER_GPUS for entry in self.roles.held)
 
     def _engine_at_rest(self) -> dict[Role, Interval]:
         """Return what an engine on the same GPUs keeps while it does not generate."""
         engine = self.roles.engine
-        if engine is None or engine.place is Place.OTHER_GPUS or engine.name == OWN_GENERATION:
+        if engine is None or engine.place is WeightPlace.OTHER_GPUS or engine.name == OWN_GENERATION:
             return {}
         if engine.sleeps:
             return {Role.ROLLOUT: ASLEEP}
         share = spread(engine.memory_share * self.capacity, ENGINE_LOW, ENGINE_HIGH)
         taken = share if engine.is_eager else add((share, GRAPHS))
-        return {Role.ROLLOUT: replace(taken, low=0.0) if engine.place is Place.PERHAPS else taken}
+        return {Role.ROLLOUT: replace(taken, low=0.0) if engine.place is WeightPlace.PERHAPS else taken}
 
     def _moment(
         self,
@@ -332,7 +334,7 @@ class _Job:
         roles: Mapping[Role, Interval],
         *,
         capacity: float = 0.0,
-        place: Place = Place.GPU,
+        place: WeightPlace = WeightPlace.GPU,
         parts: Mapping[str, float] | None = None,
     ) -> Moment:
         """Return one phase with its chance to fit."""

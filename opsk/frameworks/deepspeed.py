@@ -16,7 +16,7 @@ from opsk.frameworks.layers import dense_layers
 from opsk.frameworks.limits import Check, ExpertTensor, Limits, apply_checks
 from opsk.frameworks.megatron import VOCAB_DIVISOR, vocab_divisor
 from opsk.frameworks.options import File, Option, Setting, Settings, flag, group
-from opsk.frameworks.script import Place, Program
+from opsk.frameworks.script import Program, UserVariable
 from opsk.frameworks.settings.deepspeed_config import STAGES
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
@@ -128,12 +128,12 @@ def build_config(plan: Plan) -> dict[str, object]:
 
 PROGRAM = Program(
     places=(
-        Place(name="MEGATRON_PATH", what="a checkout of Megatron-DeepSpeed"),
-        Place(name="DATA_PATH", what="the prefix of the data that preprocess_data.py wrote"),
-        Place(name="TOKENIZER_MODEL", what="the tokenizer, a folder or a name of HuggingFace"),
-        Place(name="CHECKPOINTS", what="where checkpoints are kept", default="checkpoints"),
-        Place(name="TRAIN_ITERS", what="steps in all", default="1000"),
-        Place(name="LEARNING_RATE", what="its highest", default="3.0e-4"),
+        UserVariable(name="MEGATRON_PATH", what="a checkout of Megatron-DeepSpeed"),
+        UserVariable(name="DATA_PATH", what="the prefix of the data that preprocess_data.py wrote"),
+        UserVariable(name="TOKENIZER_MODEL", what="the tokenizer, a folder or a name of HuggingFace"),
+        UserVariable(name="CHECKPOINTS", what="where checkpoints are kept", default="checkpoints"),
+        UserVariable(name="TRAIN_ITERS", what="steps in all", default="1000"),
+        UserVariable(name="LEARNING_RATE", what="its highest", default="3.0e-4"),
     ),
     setup=(
         "TRAIN_ARGS=(",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from opsk.frameworks.hf_config import HfConfig, hf_config
 from opsk.frameworks.limits import Check, Limits, SequenceParallel, apply_checks, is_partly_sharded
 from opsk.frameworks.options import File, Option, Settings, flag, group
-from opsk.frameworks.script import ACCELERATE, Place, Program
+from opsk.frameworks.script import ACCELERATE, Program, UserVariable
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
     Loss,
@@ -103,12 +103,12 @@ def build_settings(model: ModelShape, plan: Plan) -> Settings:
 
 PROGRAM = Program(
     places=(
-        Place(name="RUN_CLM", what="examples/pytorch/language-modeling/run_clm.py of transformers"),
-        Place(name="TRAIN_FILE", what="the training data, a .txt, .json or .csv of texts"),
-        Place(name="TOKENIZER", what="the tokenizer, a folder or a name of HuggingFace"),
-        Place(name="OUTPUT_DIR", what="where checkpoints are kept", default="checkpoints"),
-        Place(name="TRAIN_STEPS", what="steps in all", default="1000"),
-        Place(name="LEARNING_RATE", what="its highest", default="3.0e-4"),
+        UserVariable(name="RUN_CLM", what="examples/pytorch/language-modeling/run_clm.py of transformers"),
+        UserVariable(name="TRAIN_FILE", what="the training data, a .txt, .json or .csv of texts"),
+        UserVariable(name="TOKENIZER", what="the tokenizer, a folder or a name of HuggingFace"),
+        UserVariable(name="OUTPUT_DIR", what="where checkpoints are kept", default="checkpoints"),
+        UserVariable(name="TRAIN_STEPS", what="steps in all", default="1000"),
+        UserVariable(name="LEARNING_RATE", what="its highest", default="3.0e-4"),
     ),
     command=(
         '"${LAUNCH_ARGS[@]}" "$RUN_CLM"',

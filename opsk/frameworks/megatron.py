@@ -13,7 +13,7 @@ from opsk.costmodel.rules import expert_tensor_size
 from opsk.frameworks.layers import dense_layers, pattern, windowed_layers
 from opsk.frameworks.limits import Check, Limits, apply_checks, is_partly_sharded
 from opsk.frameworks.options import Option, Setting, Settings, flag, group
-from opsk.frameworks.script import Place, Program
+from opsk.frameworks.script import Program, UserVariable
 from opsk.frameworks.settings.megatron_layout import (
     COUNTS_EMBEDDING,
     COUNTS_LOSS,
@@ -77,12 +77,12 @@ _RECIPES = {
 }
 PROGRAM = Program(
     places=(
-        Place(name="MEGATRON_PATH", what="a checkout of Megatron-LM"),
-        Place(name="DATA_PATH", what="the data's prefix, as preprocess_data.py wrote it"),
-        Place(name="TOKENIZER_MODEL", what="the tokenizer, a folder or a name of HuggingFace"),
-        Place(name="CHECKPOINTS", what="where checkpoints are kept", default="checkpoints"),
-        Place(name="TRAIN_ITERS", what="steps in all", default="1000"),
-        Place(name="LEARNING_RATE", what="its highest", default="3.0e-4"),
+        UserVariable(name="MEGATRON_PATH", what="a checkout of Megatron-LM"),
+        UserVariable(name="DATA_PATH", what="the data's prefix, as preprocess_data.py wrote it"),
+        UserVariable(name="TOKENIZER_MODEL", what="the tokenizer, a folder or a name of HuggingFace"),
+        UserVariable(name="CHECKPOINTS", what="where checkpoints are kept", default="checkpoints"),
+        UserVariable(name="TRAIN_ITERS", what="steps in all", default="1000"),
+        UserVariable(name="LEARNING_RATE", what="its highest", default="3.0e-4"),
     ),
     setup=(
         "TRAIN_ARGS=(",

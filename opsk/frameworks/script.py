@@ -95,7 +95,7 @@ def job_for(plan: Plan, cluster: ClusterSpec, *, name: str = "training") -> Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class UserVariable:
     """A variable that the user sets: its ``name``, ``what`` to set it to, and its ``default``; empty for none."""
 
     name: str
@@ -148,13 +148,13 @@ class Program:
         Lines before the launch.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[UserVariable, ...]
     command: tuple[str, ...]
     setup: tuple[str, ...] = ()
     launcher: Launcher = TORCHRUN
 
 
-_RUN_DIR = Place(name="RUN_DIR", what="a folder that all nodes see", default="$PWD")
+_RUN_DIR = UserVariable(name="RUN_DIR", what="a folder that all nodes see", default="$PWD")
 
 
 def sbatch_script(
@@ -213,7 +213,7 @@ def slurm_name(text: str) -> str:
     return "".join(sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_" for sign in text)[:64] or "_"
 
 
-def _places(places: Iterable[Place]) -> list[str]:
+def _places(places: Iterable[UserVariable]) -> list[str]:
     """Return the lines that set the user's variables, and that exit at once where one is empty."""
     lines = ["# What only you know: set it here, or in the environment of sbatch."]
     all_places = (*places, _RUN_DIR)

@@ -16,7 +16,7 @@ from opsk.costmodel.rules import expert_tensor_size
 from opsk.frameworks.layers import chunk_layers
 from opsk.frameworks.limits import Check, ExpertTensor, Limits, SequenceParallel, apply_checks
 from opsk.frameworks.options import File, Settings, one_line
-from opsk.frameworks.script import Place, Program
+from opsk.frameworks.script import Program, UserVariable
 from opsk.frameworks.settings.torchtitan_flags import PLAN_SECTIONS
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
@@ -95,10 +95,10 @@ _SCHEDULES = {
 _CONVERTERS = {Precision.FP8_CURRENT: "quantize.linear.float8", Precision.MXFP8: "quantize.linear.mx"}
 PROGRAM = Program(
     places=(
-        Place(name="HF_ASSETS_PATH", what="a folder with the tokenizer's files"),
-        Place(name="DATASET", what="the name of a dataset that torchtitan knows", default="c4"),
-        Place(name="TRAIN_STEPS", what="steps in all", default="1000"),
-        Place(name="LEARNING_RATE", what="its highest", default="3.0e-4"),
+        UserVariable(name="HF_ASSETS_PATH", what="a folder with the tokenizer's files"),
+        UserVariable(name="DATASET", what="the name of a dataset that torchtitan knows", default="c4"),
+        UserVariable(name="TRAIN_STEPS", what="steps in all", default="1000"),
+        UserVariable(name="LEARNING_RATE", what="its highest", default="3.0e-4"),
     ),
     setup=('export PYTHONPATH="$RUN_DIR${PYTHONPATH:+:$PYTHONPATH}"',),
     command=(

@@ -21,7 +21,7 @@ from opsk.planning.placement.step_model import as_cabled, step_model
 from opsk.planning.remap.failure import Failure
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Hosts, Situation, prepare
-from opsk.planning.remap.values import Kind, Terms
+from opsk.planning.remap.values import OptionKind, Terms
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision, Sharding
@@ -59,7 +59,7 @@ _ACCUMULATED = 16
 class Choice:
     """One option of `opsk remap`: its kind, its title, and its cost."""
 
-    kind: Kind
+    kind: OptionKind
     title: str
     downtime_s: float
     loss: float

@@ -25,7 +25,7 @@ from opsk.remapping.cluster_state import (
 )
 from opsk.remapping.commands import Run, is_allowed, run_command
 from opsk.remapping.decision import Decision, read_launcher_report, write_document
-from opsk.remapping.journal import Journal, Line, PlannedRemap, Remapping, RunState, StepState
+from opsk.remapping.journal import Journal, JournalLine, PlannedRemap, Remapping, RunState, StepState
 from opsk.slurm.commands.remap_commands import (
     ActionKind,
     Command,
@@ -331,7 +331,9 @@ def _log(
     message: str = "",
 ) -> None:
     number = step.number if step is not None else None
-    context.journal.add(planned.id, Line(at_s=context.clock(), state=state, by=context.by, number=number, said=message))
+    context.journal.add(
+        planned.id, JournalLine(at_s=context.clock(), state=state, by=context.by, number=number, said=message)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

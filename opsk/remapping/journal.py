@@ -83,7 +83,7 @@ class PlannedRemap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class JournalLine:
     """One further line: a step's new state (``number``), or the whole remap's (``number`` is ``None``)."""
 
     at_s: float
@@ -98,7 +98,7 @@ class Remapping:
     """One remap as its journal has it; ``damaged`` counts lines that could not be read."""
 
     planned: PlannedRemap
-    lines: tuple[Line, ...] = ()
+    lines: tuple[JournalLine, ...] = ()
     damaged: int = 0
 
     @property
@@ -124,7 +124,7 @@ class Journal(Protocol):
         """Record a remap before it starts; it is safe on disk when this returns."""
         ...
 
-    def add(self, remap: str, line: Line) -> None:
+    def add(self, remap: str, line: JournalLine) -> None:
         """Record what is about to happen, or its result; it is safe on disk when this returns."""
         ...
 
@@ -144,7 +144,7 @@ class Journal(Protocol):
 
 
 _PLANNED = TypeAdapter(PlannedRemap)
-_LINE = TypeAdapter(Line)
+_LINE = TypeAdapter(JournalLine)
 
 
 def new_id(job: str, at_s: float) -> str:
@@ -182,7 +182,7 @@ class FileJournal:
             finally:
                 os.close(handle)
 
-    def add(self, remap: str, line: Line) -> None:
+    def add(self, remap: str, line: JournalLine) -> None:
         """Record what is about to happen, or its result."""
         with self._name_os_errors():
             self._append(self._path(remap), asdict(line), new=False)
@@ -291,7 +291,7 @@ class FileJournal:
 def _parse_journal(remap: str, text: str) -> Remapping:
     """Parse a remap from its lines; torn lines are left out."""
     planned: PlannedRemap | None = None
-    lines: list[Line] = []
+    lines: list[JournalLine] = []
     damaged = 0
     for row in text.split("\n"):
         if not row.strip():

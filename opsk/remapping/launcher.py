@@ -165,7 +165,7 @@ def build_step_start(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class LauncherStep:
     """The step to run, and its options.
 
     Parameters
@@ -213,7 +213,7 @@ class Launcher:
     """Runs one step after the other until one succeeds, or fails and no new map comes."""
 
     def __init__(
-        self, launch: Launch, cluster: Cluster, report: Callable[[str], None], *, run: Run = run_command
+        self, launch: LauncherStep, cluster: Cluster, report: Callable[[str], None], *, run: Run = run_command
     ) -> None:
         self._launch = launch
         self._cluster = cluster

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import cast, get_args
 
 from opsk.errors import OpskError
-from opsk.remapping.journal import Journal, Line, PlannedRemap, Remapping
+from opsk.remapping.journal import Journal, JournalLine, PlannedRemap, Remapping
 from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapState, RemapStep, StepState
 from opsk.store.writing import Record, Writer
 
@@ -45,7 +45,7 @@ class StoreJournal:
         self._texts[planned.id] = _list_texts(planned)
         self._write_to_store(build_proposal_records(planned, self._cluster))
 
-    def add(self, remap: str, line: Line) -> None:
+    def add(self, remap: str, line: JournalLine) -> None:
         """Record what is about to happen, or its result."""
         self._journal.add(remap, line)
         if remap in self._texts:
@@ -89,7 +89,7 @@ def build_proposal_records(planned: PlannedRemap, cluster: str) -> tuple[Record,
     )  # fmt: skip
 
 
-def build_state_records(remap: str, line: Line, cluster: str, texts: dict[int, str]) -> tuple[Record, ...]:
+def build_state_records(remap: str, line: JournalLine, cluster: str, texts: dict[int, str]) -> tuple[Record, ...]:
     """Return the store's records of a line."""
     at = _to_datetime(line.at_s)
     if line.number is None:

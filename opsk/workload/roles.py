@@ -30,7 +30,7 @@ class Role(StrEnum):
     """vLLM or SGLang, with weights and a KV cache of its own; or the actor's own ``generate``."""
 
 
-class Place(StrEnum):
+class WeightPlace(StrEnum):
     """Where a role's weights are."""
 
     NONE = "none"
@@ -106,7 +106,7 @@ class HeldModel:
 
     role: Role
     model: ModelShape
-    place: Place
+    place: WeightPlace
     bits: int = 16
     micro_batch: int = 1
     rests: frozenset[str] = frozenset()
@@ -136,7 +136,7 @@ class RolloutEngine:
     """
 
     name: str
-    place: Place
+    place: WeightPlace
     memory_share: float = 0.0
     tp: int = 1
     sleeps: bool = False
@@ -229,7 +229,7 @@ def _count_trained_tokens(options: Mapping[str, str], model: ModelShape, plan: P
 def _find_reference(options: Mapping[str, str], model: ModelShape) -> list[HeldModel]:
     """Return the frozen copy of the actor, where there is one."""
     place = _place(options, REFERENCE)
-    if place is Place.NONE:
+    if place is WeightPlace.NONE:
         return []
     bits = _number(options, REFERENCE_BITS) or 16
     return [HeldModel(role=Role.REFERENCE, model=model, place=place, bits=bits)]
@@ -240,7 +240,7 @@ def _find_other(
 ) -> list[HeldModel]:
     """Return the reward model or the critic; one of unknown size is taken to be as large as the actor."""
     place = _place(options, option)
-    if place is Place.NONE:
+    if place is WeightPlace.NONE:
         return []
     named = options.get(name, "")
     shape = public_model(named) if named else None
@@ -267,7 +267,7 @@ def _find_engine(options: Mapping[str, str], model: ModelShape) -> RolloutEngine
         return None
     return RolloutEngine(
         name=name,
-        place=_place(options, ENGINE_PLACE, otherwise=Place.GPU),
+        place=_place(options, ENGINE_PLACE, otherwise=WeightPlace.GPU),
         memory_share=parse_share(options.get(ENGINE_SHARE, "")) or 0.0,
         tp=_number(options, ENGINE_TP) or 1,
         sleeps=options.get(ENGINE_SLEEPS) == "true",
@@ -276,10 +276,10 @@ def _find_engine(options: Mapping[str, str], model: ModelShape) -> RolloutEngine
     )
 
 
-def _place(options: Mapping[str, str], name: str, *, otherwise: Place = Place.NONE) -> Place:
+def _place(options: Mapping[str, str], name: str, *, otherwise: WeightPlace = WeightPlace.NONE) -> WeightPlace:
     """Return the place that an option states."""
     word = options.get(name, "")
-    return Place(word) if word in set(Place) else otherwise
+    return WeightPlace(word) if word in set(WeightPlace) else otherwise
 
 
 def _number(options: Mapping[str, str], name: str) -> int:

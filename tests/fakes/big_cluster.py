@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from opsk.diagnosis.events.observations import Event, Part, Severity
+from opsk.diagnosis.events.observations import Event, FailedPart, Severity
 from opsk.diagnosis.losses.values import Cause, Finding, Losses
 from opsk.slurm.commands.remap_commands import Who
 from opsk.slurm.records import JobRecord, NodeRecord
@@ -213,19 +213,21 @@ class BigCluster:
         first, second = running[0], running[min(4, len(running) - 1)]
         node = first.record.nodes[0]
         return (
-            Event(key=f"gpu:{node}/5 xid79", failed=f"gpu:{node}/5", part=Part.GPU, severity=Severity.FATAL,
+            Event(key=f"gpu:{node}/5 xid79", failed=f"gpu:{node}/5", part=FailedPart.GPU, severity=Severity.FATAL,
                   first_seen_s=NOW_S - 42, last_seen_s=NOW_S - 2, count=3, nodes=(node,), jobs=(first.record.id,),
                   text="XID 79: GPU has fallen off the bus" + self.odd("[b]pci 0000:9b:00[/b]\x1b[31m"),
                   source="vendor's XID table",
                   action="Drain the node, move the job, reset the GPU; replace it if it comes back."),
-            Event(key="nic", failed=f"nic:{second.record.nodes[0]}/mlx5_2", part=Part.NIC, severity=Severity.DEGRADED,
+            Event(key="nic", failed=f"nic:{second.record.nodes[0]}/mlx5_2", part=FailedPart.NIC,
+                  severity=Severity.DEGRADED,
                   first_seen_s=NOW_S - 600, last_seen_s=NOW_S - 10, count=40, nodes=second.record.nodes[:1],
                   jobs=(second.record.id, first.record.id), text="port is down; ranks fall back to mlx5_3",
                   action="Check the cable."),
-            Event(key="leaf", failed="leaf:leaf-r1-u00", part=Part.LEAF, severity=Severity.WATCH,
+            Event(key="leaf", failed="leaf:leaf-r1-u00", part=FailedPart.LEAF, severity=Severity.WATCH,
                   first_seen_s=NOW_S - 7200, last_seen_s=NOW_S - 60, count=7, was_there=True, nodes=self.names[:32],
                   jobs=tuple(job.record.id for job in running[:3]), text="2 of 16 uplinks run at HDR"),
-            Event(key="over", failed=f"node:{self.names[-1]}", part=Part.NODE, severity=Severity.FATAL, is_over=True,
+            Event(key="over", failed=f"node:{self.names[-1]}", part=FailedPart.NODE,
+                  severity=Severity.FATAL, is_over=True,
                   first_seen_s=NOW_S - 90_000, last_seen_s=NOW_S - 80_000, nodes=self.names[-1:],
                   text="did not answer for 3 min"),
         )  # fmt: skip

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from opsk.planning.remap.values import Kind, Move, Option, Predicted, Rendezvous, Way
-from opsk.planning.remap.values import Part as TimePart
+from opsk.planning.remap.values import CostPart as TimePart
+from opsk.planning.remap.values import Move, Option, OptionKind, Predicted, Rendezvous, Way
 from opsk.slurm.commands import remap_commands
 from opsk.slurm.commands.remap_commands import Command
 from opsk.workload.plan import Plan
-from opsk_tui.data.feed_port import Choice, Outcome, PlacementView, Proposal, Undoing
+from opsk_tui.data.feed_port import Outcome, PlacementView, Proposal, RemapChoice, Undoing
 from opsk_tui.data.view import (
     JobView,
 )  # fmt: skip
@@ -40,26 +40,28 @@ class NotedActions:
             nodes=(spare, *nodes[1:]), columns=columns, ranks=seats, failed=np.zeros(seats.shape, dtype=bool)
         )
         choices = tuple(
-            Choice(option=self._option(job, kind, place, spare), goodput=0.97 - 0.04 * place,
-                   before=before if kind is Kind.SPARE_NODE else None, after=after if kind is Kind.SPARE_NODE else None,
+            RemapChoice(option=self._option(job, kind, place, spare), goodput=0.97 - 0.04 * place,
+                   before=before if kind is OptionKind.SPARE_NODE else None,
+                   after=after if kind is OptionKind.SPARE_NODE else None,
                    mine=(False, True, True))
-            for place, kind in enumerate((Kind.SPARE_NODE, Kind.SHRINK_DP, Kind.WAIT))
+            for place, kind in enumerate((OptionKind.SPARE_NODE, OptionKind.SHRINK_DP, OptionKind.WAIT))
         )  # fmt: skip
         return Proposal(key=f"{failed} {job_id}", job_id=job_id, failed=tuple(failed), choices=choices,
                         notes=("checkpoints every 30 min are assumed" + self._cluster.odd("[b]"),))  # fmt: skip
 
-    def _option(self, job: JobView, kind: Kind, place: int, spare: str) -> Option:
+    def _option(self, job: JobView, kind: OptionKind, place: int, spare: str) -> Option:
         node, number = job.record.nodes[0], str(job.record.id)
         moves = tuple(
             Move(rank=rank, from_node=node, from_gpu=rank, to_node=spare, to_gpu=rank, from_rail=rank, to_rail=rank)
             for rank in range(SLOTS)
         )
-        titles = {Kind.SPARE_NODE: f"{spare} takes over from {node}", Kind.SHRINK_DP: "go on with one replica less",
-                  Kind.WAIT: "hold the job until the repair"}  # fmt: skip
+        titles = {OptionKind.SPARE_NODE: f"{spare} takes over from {node}",
+                  OptionKind.SHRINK_DP: "go on with one replica less",
+                  OptionKind.WAIT: "hold the job until the repair"}  # fmt: skip
         loss = (0.004, 0.13, 1.0)[place]
         return Option(
-            kind=kind, title=titles[kind], way=Way.REQUEUE, moves=moves if kind is Kind.SPARE_NODE else (),
-            renumbered=0 if kind is not Kind.SHRINK_DP else job.record.gpus - 8,
+            kind=kind, title=titles[kind], way=Way.REQUEUE, moves=moves if kind is OptionKind.SPARE_NODE else (),
+            renumbered=0 if kind is not OptionKind.SHRINK_DP else job.record.gpus - 8,
             downtime_s=(95.0, 60.0, 14_400.0)[place],
             predicted=Predicted(step_s=8.2, loss=loss, sequences_per_s=60 * (1 - loss),
                                 tokens_per_s=491_520 * (1 - loss), gpus=job.record.gpus, global_batch=512),

@@ -9,7 +9,7 @@ from opsk.fabric.fabric import Fabric
 from opsk.fabric.hb_domains import find_hb_domains
 from opsk.fabric.rails import Rails, find_rails
 from opsk.planning.placement.step_model import COMMUNICATION_ONLY
-from opsk.planning.remap.failure import Failure, Machine
+from opsk.planning.remap.failure import Failure, KnownParts
 from opsk.planning.remap.situation import Hosts, Situation, prepare
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.slurm.records import JobRecord
@@ -69,10 +69,10 @@ def situation_of(
     return found, fabric
 
 
-def machine_of(situation: Situation, fabric: Fabric, domains: Mapping[str, Sequence[str]] | None = None) -> Machine:
+def machine_of(situation: Situation, fabric: Fabric, domains: Mapping[str, Sequence[str]] | None = None) -> KnownParts:
     """Return where names of this job are looked up."""
     found, _ = find_hb_domains(situation.rails.attachments, domains)
-    return Machine(
+    return KnownParts(
         fabric=fabric,
         rails=situation.rails,
         domains=found,

@@ -11,7 +11,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from opsk_tui.data.view import Health, JobView, Metric, ViewIndex
-from opsk_tui.screens.cluster import Choice, Sort, StateFilter, chosen_rows
+from opsk_tui.screens.cluster import Selection, Sort, StateFilter, chosen_rows
 from opsk_tui.screens.job_sections import job_columns
 from opsk_tui.text import ASCII, UNICODE, age, ago, bar, glyphs_for, metric_range, run_time, sparkline
 from opsk_tui.theme import MONOCHROME, PALETTES
@@ -64,20 +64,20 @@ def test_a_height_that_trembles_at_a_limit_stays_and_one_that_moves_does_not() -
 @pytest.mark.parametrize("sort", Sort)
 @pytest.mark.parametrize("state", StateFilter)
 def test_every_order_shows_each_chosen_node_once(sort: Sort, state: StateFilter) -> None:
-    rows = chosen_rows(KNOWN, Choice(sort=sort, state=state, metric=Metric.POWER)).tolist()
+    rows = chosen_rows(KNOWN, Selection(sort=sort, state=state, metric=Metric.POWER)).tolist()
     assert len(rows) == len(set(rows))
-    assert set(rows) == set(chosen_rows(KNOWN, Choice(state=state)).tolist())
+    assert set(rows) == set(chosen_rows(KNOWN, Selection(state=state)).tolist())
 
 
 def test_states_share_all_nodes_between_them() -> None:
-    parts = [chosen_rows(KNOWN, Choice(state=state)) for state in (StateFilter.FREE, StateFilter.OUT)]
+    parts = [chosen_rows(KNOWN, Selection(state=state)) for state in (StateFilter.FREE, StateFilter.OUT)]
     assert not set(parts[0].tolist()) & set(parts[1].tolist())
 
 
 def test_the_worst_come_first() -> None:
-    rows = chosen_rows(KNOWN, Choice(sort=Sort.HEALTH))
+    rows = chosen_rows(KNOWN, Selection(sort=Sort.HEALTH))
     assert (np.diff(KNOWN.worst[rows].astype(int)) <= 0).all()
-    rows = chosen_rows(KNOWN, Choice(sort=Sort.HIGHEST, metric=Metric.POWER))
+    rows = chosen_rows(KNOWN, Selection(sort=Sort.HIGHEST, metric=Metric.POWER))
     means = np.nan_to_num(np.nanmean(KNOWN.gpus.values[Metric.POWER][rows[:-9]], axis=1), nan=-1.0)
     assert (np.diff(means) <= 1e-3).all()
 

@@ -28,7 +28,7 @@ from opsk.slurm.commands.remap_commands import Command, Who
 from opsk_tui.data.feed_port import Actions, Feed
 from opsk_tui.data.view import ClusterView, JobView, Metric, Source, SourceState, ViewIndex
 from opsk_tui.screens.cluster import ClusterScreen
-from opsk_tui.screens.confirm import ConfirmScreen, Question
+from opsk_tui.screens.confirm import Confirmation, ConfirmScreen
 from opsk_tui.screens.fabric import FabricScreen
 from opsk_tui.screens.failures import FailuresScreen
 from opsk_tui.screens.job import JobScreen
@@ -282,7 +282,7 @@ class TopApp(App[None]):
             if yes and allowed:
                 self.run_worker(self._run(allowed), exit_on_error=False)
 
-        self.push_screen(ConfirmScreen(Question(title=title, commands=commands, mine=allowed_flags)), on_answer)
+        self.push_screen(ConfirmScreen(Confirmation(title=title, commands=commands, mine=allowed_flags)), on_answer)
 
     async def _run(self, commands: Sequence[Command]) -> None:
         """Run the confirmed commands, and report the outcome."""

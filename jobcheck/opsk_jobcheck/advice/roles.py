@@ -16,14 +16,14 @@ from opsk.costmodel.uncertainty.verdict import compute_verdict
 from opsk.hardware.spec import ClusterSpec
 from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
-from opsk.workload.roles import Place, Role, RoleSet
+from opsk.workload.roles import Role, RoleSet, WeightPlace
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import Line, Weight, continuation, fit_parts
 from opsk_jobcheck.advice.role_changes import RoleChange, find_role_changes
 
 MIN_SHOWN_GIB = 0.1
 BY_FORMULA = "an estimate from formulas: no such job was measured"
-_PLACES = {Place.OTHER_GPUS: " on its own GPUs"}
+_PLACES = {WeightPlace.OTHER_GPUS: " on its own GPUs"}
 
 
 def advise_roles(

@@ -23,7 +23,7 @@ from opsk_jobcheck.scripts.launchers.ranks import (
     PER_NODE,
     SPREADS,
     STARTERS,
-    Launch,
+    ProgramLaunch,
     compute_tasks_per_node,
     parse_launcher_arguments,
 )
@@ -105,7 +105,7 @@ class Start:
     """
 
     command: Invocation
-    launch: Launch | None
+    launch: ProgramLaunch | None
     resources: Resources
     run: Run
     findings: Findings
@@ -186,7 +186,7 @@ def _read_processes(start: Start) -> Iterator[Evidence]:
         yield start.cite(IS_ONE_NODE, True, command.line, _name_program(command))
 
 
-def _count_processes(start: Start, launch: Launch) -> tuple[int | None, str]:
+def _count_processes(start: Start, launch: ProgramLaunch) -> tuple[int | None, str]:
     """Return how many processes are started in all, with what starts them; ``None`` where that is not certain."""
     launcher, name = launch.launcher_flags, _name_program(start.command)
     is_open = bool(launcher.opaque) or any(flag in launcher.flags for flag in PER_NODE)

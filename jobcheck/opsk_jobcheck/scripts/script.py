@@ -54,7 +54,7 @@ from opsk_jobcheck.scripts.launchers.programs import (
     trains_as_text,
 )
 from opsk_jobcheck.scripts.launchers.ranks import (
-    Launch,
+    ProgramLaunch,
     check_launch,
     compute_tasks_per_node,
     doubt_replicas,
@@ -358,7 +358,7 @@ def _trains(result: Run, chosen: Match | None, framework: str | None) -> bool:
     return looks_like_training(rest) or (framework is not None and len(rest) == len(result.invocations))
 
 
-def _find_launcher(result: Run, resources: Resources, launch: Launch | None) -> str | None:
+def _find_launcher(result: Run, resources: Resources, launch: ProgramLaunch | None) -> str | None:
     """Return how ranks are started; for a script of another scheduler, that scheduler."""
     if resources.scheduler not in (None, "slurm"):
         return resources.scheduler.upper()

@@ -21,7 +21,7 @@ from opsk.hostlist import expand, fold
 from opsk.planning.placement.node_order import slurm_order
 from opsk.planning.placement.step_model import as_cabled
 from opsk.planning.ranks import RankOrder
-from opsk.planning.remap.failure import Machine
+from opsk.planning.remap.failure import KnownParts
 from opsk.planning.remap.situation import Hosts, Situation, prepare
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.remapping.preparation import find_launcher
@@ -64,7 +64,7 @@ class RemapInputs:
 
     placement_inputs: PlacementInputs
     situation: Situation
-    machine: Machine
+    machine: KnownParts
     job: JobRecord | None
     records: Mapping[str, NodeRecord]
     site: SlurmSite
@@ -151,7 +151,7 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> RemapInputs:
     known = placement_inputs.hb_domains or {}
     members = {name: [node for node in known if known[node] == name] for name in dict.fromkeys(known.values())}
     domains, _ = find_hb_domains(placement_inputs.rails.attachments, members, topologies)
-    machine = Machine(
+    machine = KnownParts(
         fabric=placement_inputs.fabric,
         rails=placement_inputs.rails,
         domains=domains,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from opsk.cli.render.chart import Bars, Line, Lines
+from opsk.cli.render.chart import Bars, Curve, Lines
 from opsk.text import escape, format_duration, to_json_values
 from opsk.units import as_gbit_per_s
 
@@ -69,7 +69,7 @@ def _build_sweep_panels(rows: Sequence[Mapping[str, Any]], key: str) -> Iterator
     )
 
 
-def _build_lines(rows: Sequence[Mapping[str, Any]], key: str, value_of: Any) -> Iterator[Line]:
+def _build_lines(rows: Sequence[Mapping[str, Any]], key: str, value_of: Any) -> Iterator[Curve]:
     """Yield one line for each network."""
     points_by_name: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
@@ -80,7 +80,7 @@ def _build_lines(rows: Sequence[Mapping[str, Any]], key: str, value_of: Any) -> 
         if key in row["sweep"] and value is not None:
             points_by_name.setdefault(name, []).append((row["sweep"][key], value))
     for name, points in points_by_name.items():
-        yield Line(name=name, points=sorted(points))
+        yield Curve(name=name, points=sorted(points))
 
 
 def _build_figures(points: Sequence[Mapping[str, Any]]) -> Iterator[Lines]:
@@ -101,7 +101,7 @@ def _build_figures(points: Sequence[Mapping[str, Any]]) -> Iterator[Lines]:
             x_label="NIC [Gbit/s]",
             y_label="step [s]",
             lines=[
-                Line(
+                Curve(
                     name=f"HB {as_gbit_per_s(rate) / 1e3:g} Tbit/s",
                     points=[
                         (as_gbit_per_s(point["nic_bytes_per_s"]), point["step_s"])
@@ -131,22 +131,22 @@ def _build_figures(points: Sequence[Mapping[str, Any]]) -> Iterator[Lines]:
         )
 
 
-def _build_figure_8(points: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+def _build_figure_8(points: Sequence[Mapping[str, Any]]) -> Iterator[Curve]:
     """Yield rail-only and the ideal of each number of GPUs."""
     for gpus in dict.fromkeys(point["gpus"] for point in points):
         line = [(point["hb_domain"], point["step_s"]) for point in points
                 if point["gpus"] == gpus and not point["is_ideal"]]  # fmt: skip
-        yield Line(name=f"rail-only, N = {gpus:,}", points=line)
+        yield Curve(name=f"rail-only, N = {gpus:,}", points=line)
         ideal = [point["step_s"] for point in points if point["gpus"] == gpus and point["is_ideal"]]
         if ideal and line:
             ends = [(line[0][0], ideal[0]), (line[-1][0], ideal[0])]
-            yield Line(name=f"all NVLink, N = {gpus:,}", points=ends, dashed=True)
+            yield Curve(name=f"all NVLink, N = {gpus:,}", points=ends, dashed=True)
 
 
-def _build_domain_lines(points: Sequence[Mapping[str, Any]], over: Mapping[int, float]) -> Iterator[Line]:
+def _build_domain_lines(points: Sequence[Mapping[str, Any]], over: Mapping[int, float]) -> Iterator[Curve]:
     """Yield a line for each HB domain along the batch: its step, or another step over it."""
     for domain in dict.fromkeys(point["hb_domain"] for point in points):
-        yield Line(
+        yield Curve(
             name="all NVLink" if any(p["is_ideal"] for p in points if p["hb_domain"] == domain) else f"K = {domain}",
             points=[
                 (point["global_batch"], over[point["global_batch"]] / point["step_s"] if over else point["step_s"])

@@ -12,7 +12,7 @@ from opsk.cli.document import echo_json
 from opsk.cli.fabric.options import fabric_options, interference_options
 from opsk.cli.place.document import build_place_document
 from opsk.cli.place.launch import build_problem, launch_file_options, print_launch, write_launch_files
-from opsk.cli.place.launch_shell import DEADLINE_S, Launch
+from opsk.cli.place.launch_shell import DEADLINE_S, LaunchTarget
 from opsk.cli.place.text import print_interference, print_placement
 from opsk.cli.render.fabric_svg import STDOUT, render_fabric_svg, svg_options, write_svg
 from opsk.errors import ExitStatus
@@ -39,7 +39,7 @@ from opsk.slurm.adapter import slurm_client
 @launch_file_options
 @click.option(
     "--launch",
-    type=click.Choice([launch.value for launch in Launch]),
+    type=click.Choice([launch.value for launch in LaunchTarget]),
     help="Print shell lines instead, for eval in the job's own script; on any trouble they keep Slurm's order.",
 )
 @click.option(
@@ -69,7 +69,7 @@ def place(
         adaptive=adaptive, node_files=node_file,
     )  # fmt: skip
     if launch is not None:
-        return print_launch(request, Launch(launch), RankOrder(rank_order), deadline_s=deadline)
+        return print_launch(request, LaunchTarget(launch), RankOrder(rank_order), deadline_s=deadline)
     slurm = slurm_client()
     inputs = gather_inputs(request, slurm)
     fabric_routes = build_routes(inputs.fabric, inputs.rails, inputs.tables, adaptive=inputs.adaptive)

@@ -12,8 +12,8 @@ import click
 
 from opsk.app.inputs.placement import PlacementInputs, Request, gather_inputs
 from opsk.cli.place.launch_shell import (
-    Launch,
     LaunchMap,
+    LaunchTarget,
     OutOfTimeError,
     build_default_lines,
     build_shell_lines,
@@ -85,12 +85,12 @@ _ANSWER_S = 5.0
 """Time limit of one query to Slurm; two fit into the default deadline."""
 
 
-def print_launch(request: Request, launch: Launch, order: RankOrder, *, deadline_s: float) -> int:
+def print_launch(request: Request, launch: LaunchTarget, order: RankOrder, *, deadline_s: float) -> int:
     """Print the lines that a job's script evaluates; on any error those that keep Slurm's order."""
     try:
         with limit_time(deadline_s):
             lines = build_shell_lines(
-                compute_launch(request, order, is_anchored=launch is Launch.TASK_PROLOG), launch, os.environ
+                compute_launch(request, order, is_anchored=launch is LaunchTarget.TASK_PROLOG), launch, os.environ
             )
     except OutOfTimeError:
         lines = _fall_back(launch, f"no map within {deadline_s:g} s")
@@ -172,7 +172,7 @@ def build_problem(
     )
 
 
-def _fall_back(launch: Launch, why: str) -> list[str]:
+def _fall_back(launch: LaunchTarget, why: str) -> list[str]:
     """Report on stderr why Slurm's order is kept, and return the lines that keep it."""
     click.echo(f"opsk: Slurm's own order of ranks is used: {escape(why)}", err=True)
     return build_default_lines(launch)

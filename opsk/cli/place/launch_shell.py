@@ -36,7 +36,7 @@ _START_VARIABLES = ("SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS
 """Variables of a job that srun reads, and that are outdated when nodes are gone (``--no-kill``)."""
 
 
-class Launch(StrEnum):
+class LaunchTarget(StrEnum):
     """The consumer of the lines: a script that calls srun or torchrun, or Slurm's TaskProlog."""
 
     SRUN = "srun"
@@ -57,7 +57,7 @@ class LaunchMap:
     is_listed: bool = True
 
 
-def build_step_options(ranks: RankMap, launch: Launch) -> tuple[str, ...]:
+def build_step_options(ranks: RankMap, launch: LaunchTarget) -> tuple[str, ...]:
     """Return the options of ``srun`` for the map: a task per rank, or for torchrun one per node.
 
     Raises
@@ -65,14 +65,14 @@ def build_step_options(ranks: RankMap, launch: Launch) -> tuple[str, ...]:
     InputError
         torchrun numbers ranks node by node, and this map does not.
     """
-    if launch is not Launch.TORCHRUN:
+    if launch is not LaunchTarget.TORCHRUN:
         return (*_build_arrangement(ranks.hosts, ranks.job), f"--ntasks={ranks.world_size}")
     if not ranks.is_node_by_node:
         raise InputError("torchrun numbers ranks node by node, and this order does not", hint="start with srun")
     return (*_build_arrangement(ranks.names, ranks.job), f"--ntasks={len(ranks.nodes)}", "--ntasks-per-node=1")
 
 
-def build_shell_lines(launch_map: LaunchMap, launch: Launch, environ: Mapping[str, str]) -> list[str]:
+def build_shell_lines(launch_map: LaunchMap, launch: LaunchTarget, environ: Mapping[str, str]) -> list[str]:
     """Return lines for ``eval`` in sh, bash or zsh, or for TaskProlog, which has no shell to test variables in.
 
     Raises
@@ -86,12 +86,12 @@ def build_shell_lines(launch_map: LaunchMap, launch: Launch, environ: Mapping[st
         raise InputError(f"a map of {len(text)} bytes is too long for an environment")
     port = str(_FIRST_PORT + ranks.job % _PORTS)
     settings = [(setting.name, setting.value) for setting in launch_map.env if _PLAIN.fullmatch(setting.value)]
-    if launch is Launch.TASK_PROLOG:
+    if launch is LaunchTarget.TASK_PROLOG:
         return [
             f"export OPSK_MAP={text}",
             *(f"export {name}={value}" for name, value in settings if name not in environ),
         ]
-    is_own = launch is Launch.SRUN and launch_map.is_listed and ranks.matches_block_order(launch_map.slurm_nodes)
+    is_own = launch is LaunchTarget.SRUN and launch_map.is_listed and ranks.matches_block_order(launch_map.slurm_nodes)
     options = () if is_own else build_step_options(ranks, launch)
     master, ranks_per_node = ranks.names[0], len(ranks.nodes[0].ranks)
     return [
@@ -105,9 +105,9 @@ def build_shell_lines(launch_map: LaunchMap, launch: Launch, environ: Mapping[st
     ]
 
 
-def build_default_lines(launch: Launch) -> list[str]:
+def build_default_lines(launch: LaunchTarget) -> list[str]:
     """Return the lines that keep Slurm's order; a map inherited from another job is unset."""
-    return [] if launch is Launch.TASK_PROLOG else ["OPSK_SRUN_OPTIONS=", "unset OPSK_MAP"]
+    return [] if launch is LaunchTarget.TASK_PROLOG else ["OPSK_SRUN_OPTIONS=", "unset OPSK_MAP"]
 
 
 class OutOfTimeError(BaseException):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from opsk.cli.place.launch_shell import DEADLINE_S, Launch, OutOfTimeError, build_step_options, limit_time
+from opsk.cli.place.launch_shell import DEADLINE_S, LaunchTarget, OutOfTimeError, build_step_options, limit_time
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.hostlist import expand
 from opsk.planning.placement.rank_map import RankMap
@@ -178,12 +178,12 @@ def _compute_options(words: tuple[str, ...], plan_file: str | None) -> tuple[str
     return (*build_step_options(ranks, launch)[:2], *left_out)
 
 
-def _choose_launch(step: Step, ranks: RankMap) -> Launch:
+def _choose_launch(step: Step, ranks: RankMap) -> LaunchTarget:
     """Return whether a task is one rank, or starts the ranks of its node."""
     if step.tasks == ranks.world_size:
-        return Launch.SRUN
+        return LaunchTarget.SRUN
     if step.tasks == step.nodes:
-        return Launch.TORCHRUN
+        return LaunchTarget.TORCHRUN
     raise InputError(f"the step has {step.tasks} tasks, neither one a rank ({ranks.world_size}) nor one a node")
 
 

@@ -35,7 +35,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SearchPart:
     """One part of a search: ``number`` from 0 to ``parts`` - 1."""
 
     number: int
@@ -101,7 +101,7 @@ class PartsSummary:
         return [escape(line) for line in messages]
 
 
-def _parse_part(context: click.Context, option: click.Parameter, text: str | None) -> Part | None:
+def _parse_part(context: click.Context, option: click.Parameter, text: str | None) -> SearchPart | None:
     """Return the part that ``I/N`` names: part I of N, 0 to N - 1."""
     if text is None:
         return None
@@ -112,7 +112,7 @@ def _parse_part(context: click.Context, option: click.Parameter, text: str | Non
         raise click.BadParameter(
             f"part {number} of {parts}: parts are 0 to N - 1, N at most {MAX_PARTS}", context, option
         )
-    return Part(number=int(number), parts=int(parts))
+    return SearchPart(number=int(number), parts=int(parts))
 
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
@@ -153,7 +153,7 @@ class SpreadOptions:
     partition: str | None = None
     time_limit: str = "1:00:00"
     merge: Path | None = None
-    part: Part | None = None
+    part: SearchPart | None = None
     output: Path | None = None
     force: bool = False
 
@@ -290,7 +290,7 @@ class SpreadSearch:
         document = {"folder": folder, "script": script, "parts": parts, "job_id": job_id, "merge": merge}
         return document, f"{words}; when all have ended: {merge}"
 
-    def _search_part(self, part: Part, output: Path) -> tuple[dict[str, Any], str]:
+    def _search_part(self, part: SearchPart, output: Path) -> tuple[dict[str, Any], str]:
         """Search one part and write the result, unless the file has it already."""
         self._verify_request()
         is_new = self.spread.force or not self._has_part(output, part)
@@ -313,7 +313,7 @@ class SpreadSearch:
         words = f"part {part} {'searched' if is_new else 'was done already'}: {output}"
         return {"part": part.number, "parts": part.parts, "file": output, "searched": is_new}, words
 
-    def _has_part(self, output: Path, part: Part) -> bool:
+    def _has_part(self, output: Path, part: SearchPart) -> bool:
         """Return whether a file has the result of a part."""
         try:
             self._read_part(output, part)
@@ -324,7 +324,7 @@ class SpreadSearch:
             return False
         return True
 
-    def _read_part(self, path: Path, part: Part) -> tuple[SearchResult, float]:
+    def _read_part(self, path: Path, part: SearchPart) -> tuple[SearchResult, float]:
         """Read and validate the file of a part; return its result and duration.
 
         Raises
@@ -337,7 +337,7 @@ class SpreadSearch:
             The file is damaged.
         """
         file = _read_file(path)
-        read = Part(number=file.part, parts=file.parts)
+        read = SearchPart(number=file.part, parts=file.parts)
         expected = (
             (f"part {read}, not {part}", read, part),
             (f"written by opsk {file.opsk}, this is {__version__}", file.opsk, __version__),
@@ -363,7 +363,7 @@ class SpreadSearch:
         missing, damaged, foreign = list[int](), list[SkippedPart](), list[SkippedPart]()
         for number in range(parts):
             try:
-                results.append(self._read_part(folder / f"part-{number}.json", Part(number=number, parts=parts)))
+                results.append(self._read_part(folder / f"part-{number}.json", SearchPart(number=number, parts=parts)))
             except FileNotFoundError:
                 missing.append(number)
             except InputError as error:

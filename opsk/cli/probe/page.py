@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape as escape_html
 
-from opsk.cli.render.chart import Line, Lines, arrange_chart, render_chart_svg
+from opsk.cli.render.chart import Curve, Lines, arrange_chart, render_chart_svg
 from opsk.probe.comparison import Compared, summarise_ratios
 from opsk.probe.document import Machine, ProbeDocument
 from opsk.text import escape, format_bytes
@@ -62,8 +62,8 @@ def _build_panel(part: str, rows: Sequence[Compared]) -> Lines | None:
     lines = []
     for name in series:
         mine = sorted((row for row in rows if (row.part, row.series) == (part, name)), key=lambda row: row.x)
-        lines.append(Line(name=name, points=[(row.x, row.measured / TERA) for row in mine]))
-        lines.append(Line(name="", points=[(row.x, row.expected / TERA) for row in mine], dashed=True))
+        lines.append(Curve(name=name, points=[(row.x, row.measured / TERA) for row in mine]))
+        lines.append(Curve(name="", points=[(row.x, row.expected / TERA) for row in mine], dashed=True))
     if not lines:
         return None
     return Lines(title=title, x_label=x_label, y_label=y_label, lines=lines, log_x=True, log_y=part == "collectives")

@@ -23,7 +23,7 @@ _THEMED = {INK: "var(--ink)", DIM: "var(--dim)", RULE: "var(--rule)", GROUND: "v
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Curve:
     """A named line through points; ``dashed`` for a reference."""
 
     name: str
@@ -38,7 +38,7 @@ class Lines:
     title: str
     x_label: str
     y_label: str
-    lines: Sequence[Line]
+    lines: Sequence[Curve]
     log_x: bool = False
     log_y: bool = False
 

@@ -15,7 +15,7 @@ from rich.tree import Tree as Branch
 from opsk.fabric.views.marks import describe_fault, format_percent, scale_step
 from opsk.fabric.views.matrix import Block, Cell, Head, Matrix, Row, State
 from opsk.fabric.views.names import format_ranges
-from opsk.fabric.views.tree import UNNAMED, Box, Line, Tier, Tree
+from opsk.fabric.views.tree import UNNAMED, Box, Tier, Tree, TreeEdge
 from opsk.text import escape, format_share
 
 MAX_BLOCKS = 40
@@ -196,9 +196,9 @@ def build_branches(tree: Tree, labels: Mapping[str, str]) -> Branch | None:
     """Return the tree, the top tier first; ``None`` where there is only one switch, or none."""
     if sum(tier.switches for tier in tree.tiers) < 2:
         return None
-    below: defaultdict[int, list[Line]] = defaultdict(list)
-    parents: defaultdict[int, list[Line]] = defaultdict(list)
-    level: list[Line] = []
+    below: defaultdict[int, list[TreeEdge]] = defaultdict(list)
+    parents: defaultdict[int, list[TreeEdge]] = defaultdict(list)
+    level: list[TreeEdge] = []
     for line in tree.lines:
         if tree.boxes[line.low].tier == tree.boxes[line.high].tier:
             level.append(line)
@@ -223,8 +223,8 @@ def build_branches(tree: Tree, labels: Mapping[str, str]) -> Branch | None:
 
 
 def _add_box(
-    above: Branch, index: int, line: Line | None, tree: Tree, labels: Mapping[str, str],
-    below: Mapping[int, Sequence[Line]], parents: Mapping[int, Sequence[Line]],
+    above: Branch, index: int, line: TreeEdge | None, tree: Tree, labels: Mapping[str, str],
+    below: Mapping[int, Sequence[TreeEdge]], parents: Mapping[int, Sequence[TreeEdge]],
 ) -> None:  # fmt: skip
     """Add a box and everything below it."""
     box = tree.boxes[index]
@@ -249,7 +249,7 @@ def _find_position(tree: Tree, index: int) -> tuple[int, int]:
     return next((row, tier.boxes.index(index)) for row, tier in enumerate(tree.tiers) if tier.level == level)
 
 
-def _format_box(box: Box, tier: Tier, line: Line | None, labels: Mapping[str, str]) -> Text:
+def _format_box(box: Box, tier: Tier, line: TreeEdge | None, labels: Mapping[str, str]) -> Text:
     """Return a box in one line."""
     kind = (
         {"leaf": "leaves"}.get(tier.name, f"{tier.name}s") if tier.level is not None and tier.level < 3 else "switches"
@@ -280,7 +280,7 @@ def _format_box(box: Box, tier: Tier, line: Line | None, labels: Mapping[str, st
     return content
 
 
-def _add_faults(branch: Branch, box: Box, line: Line | None, tree: Tree, labels: Mapping[str, str]) -> None:
+def _add_faults(branch: Branch, box: Box, line: TreeEdge | None, tree: Tree, labels: Mapping[str, str]) -> None:
     """Add the faults of the switches of a box, the first few by name."""
     kinds: defaultdict[str, list[str]] = defaultdict(list)
     for fault in box.faults:

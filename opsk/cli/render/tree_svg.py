@@ -25,7 +25,7 @@ from opsk.cli.render.svg import (
 )
 from opsk.fabric.views.marks import describe_fault, format_percent, scale_step
 from opsk.fabric.views.names import format_ranges
-from opsk.fabric.views.tree import UNNAMED, Box, Line, Tier, Tree
+from opsk.fabric.views.tree import UNNAMED, Box, Tier, Tree, TreeEdge
 
 MARGIN = 120.0
 """Width of the tier names left of the boxes."""
@@ -46,7 +46,7 @@ _SHARES = tuple(share / 20 for share in (8, 6, 10, 4, 12, 14, 16, 3, 17))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class BoxPlace:
     """Position of a box; ``upright`` when its texts are rotated."""
 
     x: float
@@ -70,7 +70,7 @@ class Place:
 class Layout:
     """Positions by box, and their extent."""
 
-    places: Mapping[int, Place]
+    places: Mapping[int, BoxPlace]
     right: float
     bottom: float
 
@@ -81,7 +81,7 @@ def arrange_tree(tree: Tree, labels: Mapping[str, str], top: float) -> Layout:
     room = WIDTH - 2 * LEFT - MARGIN
     slot = max(room / widest, _MIN_WIDTH + 4)
     room = max(room, widest * slot)
-    places: dict[int, Place] = {}
+    places: dict[int, BoxPlace] = {}
     y = top
     bottom = top
     for tier in tree.tiers:
@@ -93,13 +93,13 @@ def arrange_tree(tree: Tree, labels: Mapping[str, str], top: float) -> Layout:
         height = _TALL if upright else _FLAT
         for position, index in enumerate(tier.boxes):
             middle = LEFT + MARGIN + (position + 0.5) * spacing
-            places[index] = Place(x=middle - width / 2, y=y, width=width, height=height, upright=upright)
+            places[index] = BoxPlace(x=middle - width / 2, y=y, width=width, height=height, upright=upright)
         bottom = y + height + (HOSTS if tier is tree.tiers[-1] or tier.level == 0 else 0)
         y = bottom + _GAP
     return Layout(places=places, right=LEFT + MARGIN + room, bottom=bottom)
 
 
-def _find_level_lines(tree: Tree, tier: Tier) -> list[Line]:
+def _find_level_lines(tree: Tree, tier: Tier) -> list[TreeEdge]:
     """Return the lines between two boxes of a tier."""
     return [line for line in tree.lines if line.low in tier.boxes and line.high in tier.boxes]
 
@@ -144,7 +144,7 @@ def format_name(box: Box, labels: Mapping[str, str]) -> str:
     return f"{len(box.switches)} switches {names}" if len(box.switches) > 1 else names
 
 
-def draw_box(box: Box, place: Place, labels: Mapping[str, str]) -> str:
+def draw_box(box: Box, place: BoxPlace, labels: Mapping[str, str]) -> str:
     """Return the box of a switch, or of several."""
     frame = {"width": place.width, "height": place.height, "rx": 4.0}
     shadow = element("rect", x=place.x + 4, y=place.y - 4, class_="box", **frame) if len(box.switches) > 1 else ""
@@ -167,7 +167,7 @@ def _format_mark(box: Box) -> str:
     return "⚠ " + ", ".join(dict.fromkeys(describe_fault(fault) for fault in box.faults)) if box.faults else ""
 
 
-def _draw_flat_text(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
+def _draw_flat_text(box: Box, place: BoxPlace, labels: Mapping[str, str]) -> list[str]:
     """Return the texts of a wide box."""
     lines = [_fit_title(box, labels, place.width - 8, "m")]
     content = list(list_facts(box))
@@ -182,7 +182,7 @@ def _draw_flat_text(box: Box, place: Place, labels: Mapping[str, str]) -> list[s
     ]
 
 
-def _draw_upright_text(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
+def _draw_upright_text(box: Box, place: BoxPlace, labels: Mapping[str, str]) -> list[str]:
     """Return the rotated texts of a narrow box; faults precede numbers."""
     room = place.height - 10
     lines = [_fit_title(box, labels, room, "")]
@@ -227,7 +227,7 @@ def _list_tooltip_facts(box: Box) -> list[str]:
     ]
 
 
-def draw_hosts(box: Box, place: Place, *, below: bool) -> str:
+def draw_hosts(box: Box, place: BoxPlace, *, below: bool) -> str:
     """Return the hosts of a leaf: a bar of their roles and how many of each; inside the box where lines are below."""
     total = sum(box.hosts.values()) or 1
     width = min(place.width, _BAR) if below else place.width - 12
@@ -250,7 +250,7 @@ def draw_hosts(box: Box, place: Place, *, below: bool) -> str:
     return element("g", tooltip([f"hosts: {hosts}", load]), *parts)
 
 
-def _draw_counts(box: Box, place: Place, y: float) -> list[str]:
+def _draw_counts(box: Box, place: BoxPlace, y: float) -> list[str]:
     """Return the numbers of hosts by role, in one line where there is room."""
     together = " ".join(format_counts(box))
     if measure_width(together, SMALL) <= place.width:
@@ -280,7 +280,7 @@ def draw_tree(tree: Tree, labels: Mapping[str, str], top: float) -> Drawing:
     return Drawing(parts=parts, right=layout.right, bottom=y)
 
 
-def _draw_tier_names(tree: Tree, places: Mapping[int, Place]) -> Iterator[str]:
+def _draw_tier_names(tree: Tree, places: Mapping[int, BoxPlace]) -> Iterator[str]:
     """Yield the names of the tiers at the left, with how many switches they have and how they are cabled upwards."""
     for tier in tree.tiers:
         y = places[tier.boxes[0]].y
@@ -293,7 +293,7 @@ def _draw_tier_names(tree: Tree, places: Mapping[int, Place]) -> Iterator[str]:
                 yield text(LEFT, y - 14 - 14 * (high - low - 1), per_pair + above, "s d")
 
 
-def _draw_lines(tree: Tree, places: Mapping[int, Place], labels: Mapping[str, str]) -> Iterator[str]:
+def _draw_lines(tree: Tree, places: Mapping[int, BoxPlace], labels: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines, notable ones above the others."""
     many = len(tree.lines) > _MANY_LINES
     plain = [line for line in tree.lines if not _is_notable(line)]
@@ -303,11 +303,13 @@ def _draw_lines(tree: Tree, places: Mapping[int, Place], labels: Mapping[str, st
         yield _draw_line(line, tree, places, labels, 1.8)
 
 
-def _is_notable(line: Line) -> bool:
+def _is_notable(line: TreeEdge) -> bool:
     return line.odd or bool(line.faults) or bool(line.load)
 
 
-def _draw_line(line: Line, tree: Tree, places: Mapping[int, Place], labels: Mapping[str, str], width: float) -> str:
+def _draw_line(
+    line: TreeEdge, tree: Tree, places: Mapping[int, BoxPlace], labels: Mapping[str, str], width: float
+) -> str:
     low, high = tree.boxes[line.low], tree.boxes[line.high]
     if line.pairs > 1:
         cables = f"{line.cables} cables between {line.pairs} pairs of switches"
@@ -337,7 +339,7 @@ def _draw_line(line: Line, tree: Tree, places: Mapping[int, Place], labels: Mapp
     return element("path", tooltip(tooltip_lines), d=path, class_=class_, stroke_width=width)
 
 
-def _format_path(low: Place, high: Place) -> str:
+def _format_path(low: BoxPlace, high: BoxPlace) -> str:
     """Return a line from the top of the lower box to the bottom of the upper one; within a tier, a bow above."""
     if low.y != high.y:
         if low.y < high.y:
@@ -348,11 +350,11 @@ def _format_path(low: Place, high: Place) -> str:
     return f"M{left} {low.y:.1f}C{left} {top:.1f} {right} {top:.1f} {right} {high.y:.1f}"
 
 
-def _compute_rise(low: Place, high: Place) -> float:
+def _compute_rise(low: BoxPlace, high: BoxPlace) -> float:
     return min(24 + abs(low.middle - high.middle) / 12, 64)
 
 
-def _draw_numbers(tree: Tree, places: Mapping[int, Place]) -> Iterator[str]:
+def _draw_numbers(tree: Tree, places: Mapping[int, BoxPlace]) -> Iterator[str]:
     """Yield numbers on lines that are out of line, and loads on the busiest; without overlaps."""
     taken: list[tuple[float, float, float]] = []
     for line, number, class_ in _select_numbers(tree)[:_MAX_NUMBERS]:
@@ -364,7 +366,7 @@ def _draw_numbers(tree: Tree, places: Mapping[int, Place]) -> Iterator[str]:
                 break
 
 
-def _list_points(low: Place, high: Place) -> Iterator[tuple[float, float]]:
+def _list_points(low: BoxPlace, high: BoxPlace) -> Iterator[tuple[float, float]]:
     """Yield the points of a line where a number may be drawn."""
     if low.y == high.y:
         yield (low.middle + high.middle) / 2, low.y - 0.75 * _compute_rise(low, high) - 8
@@ -375,7 +377,7 @@ def _list_points(low: Place, high: Place) -> Iterator[tuple[float, float]]:
         yield low.middle + share * (high.middle - low.middle), low.y + share * (high.bottom - low.y)
 
 
-def _select_numbers(tree: Tree) -> list[tuple[Line, str, str]]:
+def _select_numbers(tree: Tree) -> list[tuple[TreeEdge, str, str]]:
     """Return the lines with a number, its text and class, the most important first."""
     loaded = sorted((line for line in tree.lines if line.load), key=lambda line: -(line.load or 0))
     hottest = [line for place, line in enumerate(loaded) if place < _HOTTEST or (line.load or 0) > 1]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from opsk.diagnosis.events.actions import Hysteresis, actions
 from opsk.diagnosis.events.findings import Memory, assign_indices, find_findings, update_memory
-from opsk.diagnosis.events.merging import Fault, merge_faults
-from opsk.diagnosis.events.observations import Event, JobSeen, Observations, Part, Severity
+from opsk.diagnosis.events.merging import PartFault, merge_faults
+from opsk.diagnosis.events.observations import Event, FailedPart, JobSeen, Observations, Severity
 
 _SEVERITIES = (Severity.FATAL, Severity.DEGRADED, Severity.WATCH)
 _MAX_TEXTS = 4
@@ -106,7 +106,7 @@ def sort_events(known: Known) -> tuple[Event, ...]:
     )
 
 
-def _build_event(fault: Fault, seen: Observations, *, first_s: float, was_there: bool = False) -> Event:
+def _build_event(fault: PartFault, seen: Observations, *, first_s: float, was_there: bool = False) -> Event:
     """Return a new event."""
     return Event(
         key=fault.failed,
@@ -129,7 +129,7 @@ def _were_nodes_read(event: Event, read: set[str]) -> bool:
     return read.issuperset(event.nodes)
 
 
-def _update_event(before: Event, fault: Fault, seen: Observations, slack: Hysteresis) -> Event:
+def _update_event(before: Event, fault: PartFault, seen: Observations, slack: Hysteresis) -> Event:
     """Return an event that is seen once more; one that was over for long is a new one, of a flapping part the old."""
     if before.is_over and seen.at_s - before.last_seen_s > slack.flap_s:
         return _build_event(fault, seen, first_s=seen.at_s)
@@ -150,18 +150,22 @@ def _is_forgotten(event: Event, at_s: float, slack: Hysteresis) -> bool:
     return event.is_over and at_s - event.last_seen_s > slack.forget_s
 
 
-def _group_larger_faults(faults: Iterable[Fault]) -> dict[Part, list[Fault]]:
+def _group_larger_faults(faults: Iterable[PartFault]) -> dict[FailedPart, list[PartFault]]:
     """Return the faults of larger things by kind."""
-    groups: dict[Part, list[Fault]] = {Part.LEAF: [], Part.HB_DOMAIN: [], Part.NODE: []}
+    groups: dict[FailedPart, list[PartFault]] = {FailedPart.LEAF: [], FailedPart.HB_DOMAIN: [], FailedPart.NODE: []}
     for fault in faults:
         if fault.part in groups:
             groups[fault.part].append(fault)
     return groups
 
 
-def _is_covered(event: Event, larger: Mapping[Part, list[Fault]]) -> bool:
+def _is_covered(event: Event, larger: Mapping[FailedPart, list[PartFault]]) -> bool:
     """Return whether an event is now part of a larger one, which was not complete when it was first seen."""
-    kinds = {Part.GPU: (Part.HB_DOMAIN, Part.NODE), Part.NIC: (Part.LEAF, Part.NODE), Part.NODE: (Part.HB_DOMAIN,)}
+    kinds = {
+        FailedPart.GPU: (FailedPart.HB_DOMAIN, FailedPart.NODE),
+        FailedPart.NIC: (FailedPart.LEAF, FailedPart.NODE),
+        FailedPart.NODE: (FailedPart.HB_DOMAIN,),
+    }
     return any(
         set(event.nodes) <= set(fault.nodes)
         for kind in kinds.get(event.part, ())
@@ -170,18 +174,18 @@ def _is_covered(event: Event, larger: Mapping[Part, list[Fault]]) -> bool:
     )
 
 
-def _format_text(fault: Fault) -> str:
+def _format_text(fault: PartFault) -> str:
     """Return all that was seen, the worst first."""
     texts = list(dict.fromkeys(finding.text for finding in fault.findings))
     more = f" (and {len(texts) - _MAX_TEXTS} more)" if len(texts) > _MAX_TEXTS else ""
     return "; ".join(texts[:_MAX_TEXTS]) + more
 
 
-def _find_jobs(fault: Fault, jobs: Iterable[JobSeen]) -> tuple[int, ...]:
+def _find_jobs(fault: PartFault, jobs: Iterable[JobSeen]) -> tuple[int, ...]:
     """Return the jobs that use the part: of a GPU those that hold it, where that is known."""
     nodes = set(fault.nodes)
     affected = [job for job in jobs if nodes.intersection(job.nodes)]
-    if fault.part is Part.GPU:
+    if fault.part is FailedPart.GPU:
         node, _, index = fault.failed.partition(":")[2].rpartition("/")
         affected = [job for job in affected if node not in job.gpus or int(index) in job.gpus[node]]
     return tuple(sorted(job.id for job in affected))

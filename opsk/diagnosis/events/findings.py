@@ -15,7 +15,7 @@ from statistics import median_high
 from typing import ParamSpec, TypeVar
 
 from opsk.diagnosis.events.actions import Action, Hysteresis, actions, find_action
-from opsk.diagnosis.events.observations import GpuSeen, NodeSeen, Observations, Part, PortSeen, Severity, XidSeen
+from opsk.diagnosis.events.observations import FailedPart, GpuSeen, NodeSeen, Observations, PortSeen, Severity, XidSeen
 from opsk.hardware.xids import XidClass, xid
 
 Params = ParamSpec("Params")
@@ -76,7 +76,7 @@ class Finding:
         Nodes that it touches, where it is about more than one.
     """
 
-    part: Part
+    part: FailedPart
     failed: str
     what: str
     node: str
@@ -194,7 +194,7 @@ def find_findings(seen: Observations, memory: Memory, hysteresis: Hysteresis) ->
 
 
 def _build_finding(
-    part: Part, name: str, what: str, node: str, text: str, *, of_domain: bool = False, is_gone: bool = False,
+    part: FailedPart, name: str, what: str, node: str, text: str, *, of_domain: bool = False, is_gone: bool = False,
     leaf: str = "", meaning: Action | None = None,
 ) -> Finding:  # fmt: skip
     """Return a finding with the meaning in ``actions.toml``."""
@@ -211,10 +211,12 @@ def _check_node(node: NodeSeen, at_s: float, hysteresis: Hysteresis) -> Iterator
     if node.is_down:
         why = f": {node.reason}" if node.reason else ""
         yield _build_finding(
-            Part.NODE, node.name, "node_down", node.name, f"Slurm: {node.state or 'DOWN'}{why}", is_gone=True
+            FailedPart.NODE, node.name, "node_down", node.name, f"Slurm: {node.state or 'DOWN'}{why}", is_gone=True
         )
     elif node.is_silent:
-        yield _build_finding(Part.NODE, node.name, "node_silent", node.name, f"Slurm: {node.state or 'NOT_RESPONDING'}")
+        yield _build_finding(
+            FailedPart.NODE, node.name, "node_silent", node.name, f"Slurm: {node.state or 'NOT_RESPONDING'}"
+        )
     bad = [
         error
         for error in node.sxids
@@ -224,7 +226,7 @@ def _check_node(node: NodeSeen, at_s: float, hysteresis: Hysteresis) -> Iterator
         codes = ", ".join(f"{error.code} ({error.count} times)" for error in sorted(bad, key=lambda error: error.code))
         what = "switch" if any(error.severity == "always_fatal" for error in bad) else "switch_port"
         yield _build_finding(
-            Part.HB_DOMAIN, node.hb_domain, what, node.name, f"NVSwitch of {node.name}: SXid {codes}",
+            FailedPart.HB_DOMAIN, node.hb_domain, what, node.name, f"NVSwitch of {node.name}: SXid {codes}",
             of_domain=True, is_gone=what == "switch",
         )  # fmt: skip
 
@@ -245,7 +247,7 @@ def _check_gpu(
     name = f"{gpu.node}/{gpu.index}"
 
     def build(what: str, text: str, *, of_domain: bool = False, is_gone: bool = False) -> Finding:
-        return _build_finding(Part.GPU, name, what, gpu.node, text, of_domain=of_domain, is_gone=is_gone)
+        return _build_finding(FailedPart.GPU, name, what, gpu.node, text, of_domain=of_domain, is_gone=is_gone)
 
     if not gpu.is_up:
         yield build("lost", "the GPU does not answer its driver any more", is_gone=True)
@@ -278,7 +280,7 @@ def _check_xids(gpu: GpuSeen, name: str, at_s: float, memory: Memory, hysteresis
             continue
         times = f", {report.count} times" if report.count > 1 else ""
         yield _build_finding(
-            Part.GPU, name, f"xid{report.code}", gpu.node, f"XID {report.code}: {entry.meaning}{times}",
+            FailedPart.GPU, name, f"xid{report.code}", gpu.node, f"XID {report.code}: {entry.meaning}{times}",
             of_domain=entry.class_ in _NVLINK_CLASSES or report.code in _NVLINK_XIDS,
             meaning=Action(severity=severity, after_s=0.0, action=entry.action, source=entry.source or _UNKNOWN),
         )  # fmt: skip
@@ -325,12 +327,12 @@ def _find_missing(seen: Observations, memory: Memory) -> Iterator[Finding]:
     for node, index in gone:
         if node in read and shown[node] and memory.gpus[node, index] not in uuids:
             yield _build_finding(
-                Part.GPU, f"{node}/{index}", "missing", node, "the GPU was there before and is gone", is_gone=True
+                FailedPart.GPU, f"{node}/{index}", "missing", node, "the GPU was there before and is gone", is_gone=True
             )
     for name, seen_node in read.items():
         if seen_node.gpus and 0 < max(shown[name], known[name]) < seen_node.gpus:
             text = f"{shown[name]} of the {seen_node.gpus} GPUs that Slurm has configured are there"
-            yield _build_finding(Part.NODE, name, "missing", name, text)
+            yield _build_finding(FailedPart.NODE, name, "missing", name, text)
 
 
 @cache_last_call
@@ -356,15 +358,15 @@ def _check_port(
     if port.is_up is False and known:
         where = f" to {port.leaf}" if port.leaf else ""
         text = f"the link{where} is down"
-        yield _build_finding(Part.NIC, port.name, "port_down", port.node, text, is_gone=True, leaf=port.leaf)
+        yield _build_finding(FailedPart.NIC, port.name, "port_down", port.node, text, is_gone=True, leaf=port.leaf)
     downs = len(memory.down_times.get(port.name, ()))
     if downs >= hysteresis.flapping_downs and known:
         text = f"the link went down {downs} times or more in {hysteresis.flap_s:.0f} s"
-        yield _build_finding(Part.NIC, port.name, "flapping", port.node, text)
+        yield _build_finding(FailedPart.NIC, port.name, "flapping", port.node, text)
     best = max(memory.best_rates.get(port.name, 0.0), peers.get((port.role, port.device), 0.0))
     if port.is_up and port.rate_bytes_per_s is not None and port.rate_bytes_per_s < hysteresis.slow_ratio * best:
         text = f"the link runs at {port.rate_bytes_per_s * 8e-9:.0f} Gbit/s, its best is {best * 8e-9:.0f}"
-        yield _build_finding(Part.NIC, port.name, "slow", port.node, text)
+        yield _build_finding(FailedPart.NIC, port.name, "slow", port.node, text)
 
 
 @cache_last_call

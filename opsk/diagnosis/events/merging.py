@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 from opsk.diagnosis.events.actions import find_action
 from opsk.diagnosis.events.findings import Finding, Memory
-from opsk.diagnosis.events.observations import NodeSeen, Observations, Part, Severity
+from opsk.diagnosis.events.observations import FailedPart, NodeSeen, Observations, Severity
 
 _MAX_NAMED = 4
 _FEW = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class PartFault:
     """The fault of one part, with all of its findings, the worst first."""
 
     failed: str
-    part: Part
+    part: FailedPart
     findings: tuple[Finding, ...]
     nodes: tuple[str, ...]
 
@@ -34,7 +34,7 @@ class Fault:
         return min(finding.after_s for finding in self.findings if finding.severity == self.worst.severity)
 
 
-def merge_faults(findings: Sequence[Finding], seen: Observations, memory: Memory) -> dict[str, Fault]:
+def merge_faults(findings: Sequence[Finding], seen: Observations, memory: Memory) -> dict[str, PartFault]:
     """Return the faults by failed part; a part that fails because of a larger one has none of its own."""
     nodes = {node.name: node for node in seen.nodes}
     left = _drop_down_nodes(list(findings), nodes)
@@ -46,7 +46,7 @@ def merge_faults(findings: Sequence[Finding], seen: Observations, memory: Memory
         by_part[finding.failed].append(finding)
     rank = {severity: at for at, severity in enumerate((Severity.FATAL, Severity.DEGRADED, Severity.WATCH))}
     return {
-        failed: Fault(
+        failed: PartFault(
             failed=failed,
             part=part_findings[0].part,
             findings=tuple(
@@ -62,7 +62,7 @@ def _find_nodes(findings: Iterable[Finding], nodes: Mapping[str, NodeSeen]) -> t
     """Return the nodes that a fault touches: all of a domain."""
     names = {finding.node for finding in findings if finding.node}
     for finding in findings:
-        if finding.part is Part.HB_DOMAIN:
+        if finding.part is FailedPart.HB_DOMAIN:
             domain = finding.failed.partition(":")[2]
             names |= {node.name for node in nodes.values() if node.hb_domain == domain}
         names |= set(finding.hosts)
@@ -72,10 +72,12 @@ def _find_nodes(findings: Iterable[Finding], nodes: Mapping[str, NodeSeen]) -> t
 def _drop_down_nodes(findings: list[Finding], nodes: Mapping[str, NodeSeen]) -> list[Finding]:
     """Drop findings on parts of a node that is down as a whole."""
     down = {name for name, node in nodes.items() if node.is_down}
-    return [finding for finding in findings if finding.node not in down or finding.part is Part.NODE]
+    return [finding for finding in findings if finding.node not in down or finding.part is FailedPart.NODE]
 
 
-def _build_finding(part: Part, name: str, what: str, text: str, node: str = "", hosts: tuple[str, ...] = ()) -> Finding:
+def _build_finding(
+    part: FailedPart, name: str, what: str, text: str, node: str = "", hosts: tuple[str, ...] = ()
+) -> Finding:
     meaning = find_action(what)
     return Finding(
         part=part, failed=f"{part}:{name}", what=what, node=node, text=text, severity=meaning.severity,
@@ -100,7 +102,7 @@ def _merge_leaves(findings: list[Finding], seen: Observations) -> list[Finding]:
         text = f"{len(lost)} of {len(cabled[leaf])} ports that are looked at are down: {_format_names(hosts)}"
         gone = {finding.failed for finding in lost}
         findings = [finding for finding in findings if finding.failed not in gone]
-        findings.append(_build_finding(Part.LEAF, leaf, "leaf", text, hosts=tuple(hosts)))
+        findings.append(_build_finding(FailedPart.LEAF, leaf, "leaf", text, hosts=tuple(hosts)))
     return findings
 
 
@@ -126,9 +128,9 @@ def _merge_domains(
             continue
         why = "; ".join(dict.fromkeys(finding.text for finding in unhealthy[domain][:_FEW])) or "its nodes are down"
         text = f"{affected} of {len(gpus)} GPUs on {len(members)} node{'s' * (len(members) > 1)} have trouble: {why}"
-        swallowed = lost | {f"{Part.NODE}:{node}" for node in is_down}
+        swallowed = lost | {f"{FailedPart.NODE}:{node}" for node in is_down}
         findings = [finding for finding in findings if finding.failed not in swallowed]
-        findings.append(_build_finding(Part.HB_DOMAIN, domain, "domain", text))
+        findings.append(_build_finding(FailedPart.HB_DOMAIN, domain, "domain", text))
     return findings
 
 
@@ -158,9 +160,9 @@ def _group_by_domain(
         domain = _find_domain(finding, nodes)
         if finding.what == "node_down":
             down[domain].add(finding.node)
-        elif finding.part is Part.GPU and finding.of_domain:
+        elif finding.part is FailedPart.GPU and finding.of_domain:
             unhealthy[domain].append(finding)
-        elif finding.part is Part.GPU and finding.is_gone:
+        elif finding.part is FailedPart.GPU and finding.is_gone:
             gone[domain].append(finding)
     return unhealthy, gone, down
 
@@ -193,22 +195,24 @@ def _find_gpus(names: Collection[str], seen: Observations, memory: Memory) -> di
 
 def _merge_nodes(findings: list[Finding], seen: Observations, memory: Memory) -> list[Finding]:
     """Merge the GPUs, or the ports, of one node where none of two or more is left."""
-    hosts = {finding.node for finding in findings if finding.is_gone and finding.part in {Part.GPU, Part.NIC}}
+    hosts = {
+        finding.node for finding in findings if finding.is_gone and finding.part in {FailedPart.GPU, FailedPart.NIC}
+    }
     gpus = {
-        node: {f"{Part.GPU}:{node}/{index}" for _, index in group}
+        node: {f"{FailedPart.GPU}:{node}/{index}" for _, index in group}
         for node, group in _find_gpus(hosts, seen, memory).items()
     }
     ports: dict[str, set[str]] = {node: set() for node in hosts}
     for port in seen.ports if hosts else ():
         if port.node in hosts and port.name in memory.ports:
-            ports[port.node].add(f"{Part.NIC}:{port.name}")
+            ports[port.node].add(f"{FailedPart.NIC}:{port.name}")
     for parts, what, label in ((gpus, "node_gpus", "GPUs"), (ports, "node_ports", "ports")):
         gone = {finding.failed for finding in findings if finding.is_gone}
         for node, names in sorted(parts.items()):
             if len(names) >= _FEW and names <= gone:
                 findings = [finding for finding in findings if finding.failed not in names]
                 findings.append(
-                    _build_finding(Part.NODE, node, what, f"none of its {len(names)} {label} is left", node=node)
+                    _build_finding(FailedPart.NODE, node, what, f"none of its {len(names)} {label} is left", node=node)
                 )
     return findings
 

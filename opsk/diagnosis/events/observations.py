@@ -12,7 +12,7 @@ from enum import StrEnum
 _NOWHERE = -1
 
 
-class Part(StrEnum):
+class FailedPart(StrEnum):
     """The kind of a failed part; ``opsk remap --failed`` takes these values before the colon."""
 
     GPU = "gpu"
@@ -66,7 +66,7 @@ class Event:
 
     key: str
     failed: str
-    part: Part
+    part: FailedPart
     severity: Severity
     first_seen_s: float
     last_seen_s: float

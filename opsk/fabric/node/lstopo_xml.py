@@ -35,7 +35,7 @@ class _Function:
     address: str | None
     kind: str
     vendor: str
-    place: pci.Place
+    place: pci.PciPlace
     cpus: str | None
     line: int
     number: str | None = None
@@ -64,7 +64,7 @@ def read_lstopo_xml(text: str, *, source: str) -> NodeTopology:
     functions: list[_Function] = []
     for child in root.children:
         if child.tag == "object":
-            _collect_functions(child, pci.Place(), None, None, functions)
+            _collect_functions(child, pci.PciPlace(), None, None, functions)
     graphics = [entry for entry in functions if _is_gpu(entry)]
     gpus = _gpus(graphics)
     nics = [(_nic(entry, root), entry) for entry in functions if _is_nic(entry, root)]
@@ -103,7 +103,7 @@ def _drop_duplicates(nics: Sequence[Nic], problems: list[str], source: str) -> t
 
 
 def _collect_functions(
-    element: Element, place: pci.Place, cpus: str | None, function: _Function | None, functions: list[_Function]
+    element: Element, place: pci.PciPlace, cpus: str | None, function: _Function | None, functions: list[_Function]
 ) -> None:
     """Collect the PCI functions below an object, and what hangs in each."""
     kind = element.get("type") or ""
@@ -114,7 +114,7 @@ def _collect_functions(
     if kind == "Bridge":
         mark = element.get("bridge_pci"), element.get("gp_index"), element.line
         if (element.get("bridge_type") or "").startswith("0-"):
-            place = pci.Place(numa=place.numa, host_bridge=mark)
+            place = pci.PciPlace(numa=place.numa, host_bridge=mark)
         else:
             place = replace(place, bridges=(*place.bridges, mark))
     elif kind == "PCIDev":
@@ -137,7 +137,7 @@ def _collect_functions(
             function.infos.setdefault(child.get("name") or "", child.get("value") or "")
 
 
-def _function(element: Element, place: pci.Place, cpus: str | None) -> _Function:
+def _function(element: Element, place: pci.PciPlace, cpus: str | None) -> _Function:
     match = _PCI_TYPE.match(element.get("pci_type") or "")
     return _Function(
         address=pci.parse_bus_id(element.get("pci_busid")),

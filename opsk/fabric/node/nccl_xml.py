@@ -31,7 +31,7 @@ class _PlacedElement:
 
     element: Element
     function: Element | None
-    place: pci.Place
+    place: pci.PciPlace
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,13 +117,13 @@ def _collect_devices(root: Element, source: str) -> _Tree:
     for number, cpu in enumerate(cpus):
         if cpu.get("host_hash") == hosts[0]:
             numa = _number(cpu.get("numaid"))
-            place = pci.Place(numa=numa if numa is not None and numa >= 0 else f"cpu {number}", host_bridge=number)
+            place = pci.PciPlace(numa=numa if numa is not None and numa >= 0 else f"cpu {number}", host_bridge=number)
             tree.cpus[number] = parse_cpu_mask(cpu.get("affinity"))
             _descend(cpu, None, place, tree)
     return tree
 
 
-def _descend(element: Element, function: Element | None, place: pci.Place, tree: _Tree) -> None:
+def _descend(element: Element, function: Element | None, place: pci.PciPlace, tree: _Tree) -> None:
     """Collect what hangs below one element; ``function`` is the PCI function that it is in."""
     for child in element.children:
         if child.tag == "gpu":
@@ -136,11 +136,13 @@ def _descend(element: Element, function: Element | None, place: pci.Place, tree:
             tree.functions.append(_PlacedElement(element=child, function=child, place=place))
             inner = place
             if pci.parse_class(child.get("class")) == _BRIDGE_CLASS or any(sub.tag == "pci" for sub in child.children):
-                inner = pci.Place(numa=place.numa, host_bridge=place.host_bridge, bridges=(*place.bridges, id(child)))
+                inner = pci.PciPlace(
+                    numa=place.numa, host_bridge=place.host_bridge, bridges=(*place.bridges, id(child))
+                )
             _descend(child, child, inner, tree)
 
 
-def _gpus(tree: _Tree, source: str) -> tuple[list[Gpu], dict[int, pci.Place]]:
+def _gpus(tree: _Tree, source: str) -> tuple[list[Gpu], dict[int, pci.PciPlace]]:
     """Return the GPUs: the ``gpu`` elements, or in a file for a VM the PCI functions of a GPU's class."""
     entries = tree.gpus
     if not entries:
@@ -156,7 +158,7 @@ def _gpus(tree: _Tree, source: str) -> tuple[list[Gpu], dict[int, pci.Place]]:
         if unknown:
             tree.problems.append(f"{source}: {unknown} PCI functions without a class: cannot tell GPUs from NICs")
     gpus: list[Gpu] = []
-    places: dict[int, pci.Place] = {}
+    places: dict[int, pci.PciPlace] = {}
     for order, entry in enumerate(entries):
         index = _number(entry.element.get("dev")) if entry.element.tag == "gpu" else order
         if index is None or index in places:
@@ -168,9 +170,9 @@ def _gpus(tree: _Tree, source: str) -> tuple[list[Gpu], dict[int, pci.Place]]:
     return gpus, places
 
 
-def _nics(tree: _Tree, source: str) -> list[tuple[Nic, pci.Place]]:
+def _nics(tree: _Tree, source: str) -> list[tuple[Nic, pci.PciPlace]]:
     """Return the NICs: the ``net`` elements, or in a file for a VM the PCI functions of a NIC's class."""
-    nics: list[tuple[Nic, pci.Place]] = []
+    nics: list[tuple[Nic, pci.PciPlace]] = []
     taken: set[str] = set()
     for entry in tree.nets or [
         entry for entry in tree.functions if pci.is_nic(pci.parse_class(entry.element.get("class")))
@@ -235,7 +237,7 @@ def _links(tree: _Tree, gpus: Sequence[Gpu]) -> _Links:
 
 
 def _gpu_paths(
-    tree: _Tree, gpus: Sequence[Gpu], places: dict[int, pci.Place], source: str
+    tree: _Tree, gpus: Sequence[Gpu], places: dict[int, pci.PciPlace], source: str
 ) -> dict[tuple[int, int], GpuPath]:
     """Return the path between every two GPUs: NVLink or XGMI where the file says so, else over PCIe.
 
@@ -266,7 +268,7 @@ def _bus_id(entry: _PlacedElement) -> str | None:
     return pci.parse_bus_id(entry.function.get("busid")) if entry.function is not None else None
 
 
-def _numa(place: pci.Place) -> int | None:
+def _numa(place: pci.PciPlace) -> int | None:
     return place.numa if isinstance(place.numa, int) else None
 
 

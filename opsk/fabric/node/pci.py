@@ -53,7 +53,7 @@ def get_link_layer(pci_class: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PciPlace:
     """The position of a device: NUMA node, host bridge, and the PCI bridges down to it; ``None`` = unknown."""
 
     numa: Hashable | None = None
@@ -61,7 +61,7 @@ class Place:
     bridges: tuple[Hashable, ...] = ()
 
 
-def path_class(first: Place, second: Place, *, ports: bool) -> PathClass:
+def path_class(first: PciPlace, second: PciPlace, *, ports: bool) -> PathClass:
     """Return how two devices of one PCI tree reach each other.
 
     Parameters

@@ -30,7 +30,7 @@ Edge = tuple[int, int, int]
 Pair = tuple[str, str]
 UNNAMED = "unnamed"
 """Stands with the roles of hosts for HCAs whose host is not known."""
-__all__ = ["MAX_BOXES", "UNNAMED", "Box", "Line", "Tier", "Tree", "build_tree"]
+__all__ = ["MAX_BOXES", "UNNAMED", "Box", "Tier", "Tree", "TreeEdge", "build_tree"]
 MAX_BOXES = 60
 """A tier of more switches than this is folded."""
 _NAMES = ("leaf", "spine", "core")
@@ -190,7 +190,7 @@ def count_crossings(levels: Sequence[Sequence[int]], edges: Sequence[Edge]) -> i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TreeEdge:
     """All cables between two boxes: ``low`` and ``high`` are indices of boxes, ``up_load`` is from low to high.
 
     ``pairs`` counts pairs of switches. Where it is one, ``usual`` is how many cables such a pair has elsewhere; a line
@@ -221,7 +221,7 @@ class Line:
 class Lines:
     """The lines; ``usual`` is the cables of most pairs of two tiers, ``inside`` counts cables within a box."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[TreeEdge, ...]
     usual: Mapping[tuple[int, int], int]
     inside: Counter[int]
 
@@ -244,7 +244,7 @@ def build_lines(
     for (low, high), switch_pairs in pairs.items():
         first, last = switch_pairs[0]
         lines.append(
-            Line(
+            TreeEdge(
                 low=low,
                 high=high,
                 cables=sum(neighbours[guid][other] for guid, other in switch_pairs),
@@ -256,7 +256,7 @@ def build_lines(
             )
         )
     lacking = folding.lacking(neighbours)
-    lines += [Line(low=low, high=high, cables=0, pairs=1, usual=count) for low, high, count in lacking]
+    lines += [TreeEdge(low=low, high=high, cables=0, pairs=1, usual=count) for low, high, count in lacking]
     return Lines(lines=tuple(lines), usual=usual, inside=inside)
 
 
@@ -400,7 +400,7 @@ class Tree:
 
     tiers: tuple[Tier, ...]
     boxes: tuple[Box, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TreeEdge, ...]
     usual: Mapping[tuple[int, int], int]
     folded: bool
     loaded: bool

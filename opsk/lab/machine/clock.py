@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opsk.lab.machine.gpus import LINK_BYTES_PER_S, build_gpu_state, compute_power_w
-from opsk.lab.machine.machine import Machine, MachineFolder, load_machine, lock_folder, save_machine
+from opsk.lab.machine.machine import MachineFolder, SimulatedNode, load_machine, lock_folder, save_machine
 from opsk.lab.machine.nvml_standin import write_state
 from opsk.lab.machine.sysfs import write_sysfs
 from opsk.lab.machine.work import Work, advice_file, find_work
@@ -38,8 +38,8 @@ def list_machine_folders(top: Path) -> tuple[MachineFolder, ...]:
 
 
 def change(
-    folder: MachineFolder, work: Work, edit: Callable[[Machine], Machine] = lambda machine: machine
-) -> tuple[Machine, Machine]:
+    folder: MachineFolder, work: Work, edit: Callable[[SimulatedNode], SimulatedNode] = lambda machine: machine
+) -> tuple[SimulatedNode, SimulatedNode]:
     """Advance a node to now, edit it, and write all of it; returns it before and after the edit."""
     with lock_folder(folder):
         before = advance(load_machine(folder), work, time.time())
@@ -50,7 +50,7 @@ def change(
     return before, after
 
 
-def advance(machine: Machine, work: Work, now_unix_s: float) -> Machine:
+def advance(machine: SimulatedNode, work: Work, now_unix_s: float) -> SimulatedNode:
     """Return the node at another time: counters have grown by the power and traffic until now."""
     passed_s = max(0.0, now_unix_s - machine.at_unix_s)
 
@@ -72,7 +72,7 @@ def advance(machine: Machine, work: Work, now_unix_s: float) -> Machine:
     )
 
 
-def update_draw(machine: Machine, work: Work) -> Machine:
+def update_draw(machine: SimulatedNode, work: Work) -> SimulatedNode:
     """Return the node with the power and traffic that its work and its faults cause from now on."""
     jobs = tuple(work.find_busy_job(gpu) for gpu in range(machine.gpus))
     busy = tuple(job is not None for job in jobs)

@@ -17,7 +17,7 @@ from opsk.hardware.xids import xid
 from opsk.lab.folder import LabFolder
 from opsk.lab.machine.clock import change, list_machine_folders
 from opsk.lab.machine.gpus import make_h100
-from opsk.lab.machine.machine import LOST_BY_XID, Fault, Machine, MachineFolder, XidReport, load_machine
+from opsk.lab.machine.machine import LOST_BY_XID, DeviceFault, MachineFolder, SimulatedNode, XidReport, load_machine
 from opsk.lab.machine.sysfs import pci_address
 from opsk.lab.machine.work import find_work
 from opsk.telemetry.kernel_log import boot_unix_s
@@ -33,7 +33,7 @@ class NodeFault:
     """A fault, and the node that has it."""
 
     node: str
-    fault: Fault
+    fault: DeviceFault
 
 
 def list_machines(lab: LabFolder) -> tuple[MachineFolder, ...]:
@@ -65,7 +65,7 @@ def break_gpu(lab: LabFolder, node: str, index: int, code: int = LOST_BY_XID) ->
         raise InputError(f"{node} has no GPU {index}", hint=f"its GPUs are 0 to {gpus - 1}")
     if not 1 <= code <= _MAX_XID:
         raise InputError(f"{code} is no XID", hint=f"XIDs are 1 to {_MAX_XID}")
-    return _add_fault(lab, (folder,), Fault(kind="gpu", what=str(index), xid=code), xids=((index, code),))
+    return _add_fault(lab, (folder,), DeviceFault(kind="gpu", what=str(index), xid=code), xids=((index, code),))
 
 
 def break_nic(lab: LabFolder, node: str, device: str) -> tuple[NodeFault, ...]:
@@ -78,7 +78,7 @@ def break_nic(lab: LabFolder, node: str, device: str) -> tuple[NodeFault, ...]:
     """
     folder = _find_node(lab, node)
     name = _find_device(load_machine(folder), device)
-    return _add_fault(lab, (folder,), Fault(kind="nic", what=name))
+    return _add_fault(lab, (folder,), DeviceFault(kind="nic", what=name))
 
 
 def break_leaf(lab: LabFolder, leaf: str) -> tuple[NodeFault, ...]:
@@ -90,7 +90,7 @@ def break_leaf(lab: LabFolder, leaf: str) -> tuple[NodeFault, ...]:
         No node with an exporter is cabled to such a leaf.
     """
     name, folders = _find_leaf(lab, leaf)
-    return _add_fault(lab, folders, Fault(kind="leaf", what=name))
+    return _add_fault(lab, folders, DeviceFault(kind="leaf", what=name))
 
 
 def break_domain(lab: LabFolder, node: str) -> tuple[NodeFault, ...]:
@@ -103,7 +103,9 @@ def break_domain(lab: LabFolder, node: str) -> tuple[NodeFault, ...]:
     """
     folder = _find_node(lab, node)
     gpus = range(load_machine(folder).gpus)
-    return _add_fault(lab, (folder,), Fault(kind="domain", what=node), xids=tuple((gpu, _DOMAIN_XID) for gpu in gpus))
+    return _add_fault(
+        lab, (folder,), DeviceFault(kind="domain", what=node), xids=tuple((gpu, _DOMAIN_XID) for gpu in gpus)
+    )
 
 
 def repair(lab: LabFolder, kind: str | None = None, *what: str) -> tuple[NodeFault, ...]:
@@ -120,7 +122,7 @@ def repair(lab: LabFolder, kind: str | None = None, *what: str) -> tuple[NodeFau
         raise InputError(f"not broken: {' '.join((kind, *what))}", hint="opsk lab status lists what is")
     folders = [folder for folder in list_machines(lab) if folder.name in {node_fault.node for node_fault in broken}]
 
-    def without(machine: Machine) -> Machine:
+    def without(machine: SimulatedNode) -> SimulatedNode:
         left = [
             node_fault
             for node_fault in machine.faults
@@ -155,11 +157,11 @@ def _build_selector(lab: LabFolder, kind: str | None, what: tuple[str, ...]) -> 
 
 
 def _add_fault(
-    lab: LabFolder, folders: Iterable[MachineFolder], fault: Fault, *, xids: tuple[tuple[int, int], ...] = ()
+    lab: LabFolder, folders: Iterable[MachineFolder], fault: DeviceFault, *, xids: tuple[tuple[int, int], ...] = ()
 ) -> tuple[NodeFault, ...]:
     folders = tuple(folders)
 
-    def break_gpu(machine: Machine) -> Machine:
+    def break_gpu(machine: SimulatedNode) -> SimulatedNode:
         last = machine.reported_xids[-1].number if machine.reported_xids else 0
         reports = [XidReport(number=last + index, gpu=gpu, xid=code) for index, (gpu, code) in enumerate(xids, 1)]
         known = machine.faults if fault in machine.faults else (*machine.faults, fault)
@@ -179,7 +181,9 @@ def _add_fault(
     return tuple(NodeFault(node=folder.name, fault=fault) for folder in folders)
 
 
-def _edit_machines(lab: LabFolder, folders: Iterable[MachineFolder], edit: Callable[[Machine], Machine]) -> None:
+def _edit_machines(
+    lab: LabFolder, folders: Iterable[MachineFolder], edit: Callable[[SimulatedNode], SimulatedNode]
+) -> None:
     folders = tuple(folders)
     work = find_work(folders, lab.slurm_conf, time.time())
     for folder in folders:
@@ -219,7 +223,7 @@ def _find_node(lab: LabFolder, name: str) -> MachineFolder:
     )
 
 
-def _find_device(machine: Machine, given: str) -> str:
+def _find_device(machine: SimulatedNode, given: str) -> str:
     names = [hca.device for hca in machine.hcas]
     name = f"mlx5_{int(given)}" if _INDEX.fullmatch(given) else given
     if name not in names:

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from opsk.hardware.xids import XidClass, xid
-from opsk.lab.machine.machine import LOST_BY_XID, Machine
+from opsk.lab.machine.machine import LOST_BY_XID, SimulatedNode
 from opsk.lab.machine.nvml_standin import StandInEvent, StandInGpu, StandInProcess, StandInState, Value
 from opsk.lab.machine.work import NodeJob, Work
 from opsk.units import GIB, MIB
@@ -150,7 +150,7 @@ def build_common_keys(index: int) -> dict[str, Value]:
     return keys
 
 
-def compute_power_w(machine: Machine, gpu: int, job: NodeJob | None) -> float:
+def compute_power_w(machine: SimulatedNode, gpu: int, job: NodeJob | None) -> float:
     """Return the power of a GPU [W]: 0 where it is lost, and slightly different each time when it works.
 
     Parameters
@@ -173,7 +173,7 @@ def compute_power_w(machine: Machine, gpu: int, job: NodeJob | None) -> float:
     return min(mean_w * (1.0 + _POWER_WAVE * wave), LIMIT_W)
 
 
-def build_gpu_state(machine: Machine, work: Work) -> StandInState:
+def build_gpu_state(machine: SimulatedNode, work: Work) -> StandInState:
     """Return all GPUs of the node as its counters, its work and its faults have them."""
     gpus = tuple(_build_gpu(machine, index, work.find_busy_job(index)) for index in range(machine.gpus))
     events = tuple(
@@ -184,7 +184,7 @@ def build_gpu_state(machine: Machine, work: Work) -> StandInState:
     return StandInState(gpus=gpus, since_s=machine.at_unix_s, events=events)
 
 
-def _build_gpu(machine: Machine, index: int, job: NodeJob | None) -> StandInGpu:
+def _build_gpu(machine: SimulatedNode, index: int, job: NodeJob | None) -> StandInGpu:
     busy = job is not None
     card = make_h100(index, node=machine.number, links=LINKS)
     used_bytes = _compute_used_bytes(card, index, job)
@@ -231,12 +231,12 @@ def _compute_used_bytes(card: StandInGpu, index: int, job: NodeJob | None) -> in
     return _BUSY_BYTES if planned_bytes is None else min(max(round(planned_bytes), _IDLE_BYTES), room_bytes)
 
 
-def _compute_held_back_s(machine: Machine, index: int) -> float:
+def _compute_held_back_s(machine: SimulatedNode, index: int) -> float:
     """Return for how long the power limit has held a GPU back [s]: a share of the time that it has worked."""
     return _SHARE_HELD_BACK * machine.link_bytes[index] / LINK_BYTES_PER_S
 
 
-def _build_links(machine: Machine, index: int) -> dict[str, Value]:
+def _build_links(machine: SimulatedNode, index: int) -> dict[str, Value]:
     """Return the traffic of each NVLink; all are equally busy."""
     moved_kib = int(machine.link_bytes[index] / LINKS / _KIB)
     rate = int(machine.link_bytes_per_s[index] / LINKS / _KIB)
@@ -257,7 +257,7 @@ def _build_processes(job: NodeJob | None, gpu: int, used_bytes: int) -> tuple[St
     return (StandInProcess(pid=pid, memory_used_bytes=used_bytes - _IDLE_BYTES),)
 
 
-def _apply_faults(machine: Machine, index: int, gpu: StandInGpu) -> StandInGpu:
+def _apply_faults(machine: SimulatedNode, index: int, gpu: StandInGpu) -> StandInGpu:
     """Return a GPU with the effects of its XIDs, and of the state of its NVLink domain."""
     keys: dict[str, Value] = {}
     for code in machine.list_xids(index):

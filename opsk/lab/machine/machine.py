@@ -35,7 +35,7 @@ class Hca:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class DeviceFault:
     """A fault of a device.
 
     Parameters
@@ -68,7 +68,7 @@ class XidReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class SimulatedNode:
     """One node at one moment.
 
     Parameters
@@ -108,7 +108,7 @@ class Machine:
     processors_j: float = 0.0
     processors_w: float = 0.0
     job_cpu_s: dict[str, float] = field(default_factory=dict)
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[DeviceFault, ...] = ()
     reported_xids: tuple[XidReport, ...] = ()
 
     def is_down(self, hca: Hca) -> bool:
@@ -170,20 +170,20 @@ class MachineFolder:
         return self.root / "machine.json"
 
 
-_MACHINE = TypeAdapter(Machine)
+_MACHINE = TypeAdapter(SimulatedNode)
 
 
-def new_machine(node: str, number: int, *, gpus: int, hcas: tuple[Hca, ...], at_unix_s: float) -> Machine:
+def new_machine(node: str, number: int, *, gpus: int, hcas: tuple[Hca, ...], at_unix_s: float) -> SimulatedNode:
     """Return an idle node with all counters at zero."""
     idle_gpus, idle_ports = (0.0,) * gpus, (0.0,) * len(hcas)
-    return Machine(
+    return SimulatedNode(
         node=node, number=number, gpus=gpus, hcas=hcas, at_unix_s=at_unix_s,
         energy_j=idle_gpus, power_w=idle_gpus, link_bytes=idle_gpus, link_bytes_per_s=idle_gpus,
         port_bytes=idle_ports, port_bytes_per_s=idle_ports, downs=(0,) * len(hcas),
     )  # fmt: skip
 
 
-def load_machine(folder: MachineFolder) -> Machine:
+def load_machine(folder: MachineFolder) -> SimulatedNode:
     """Read the state of a node.
 
     Raises
@@ -199,7 +199,7 @@ def load_machine(folder: MachineFolder) -> Machine:
         raise LabError(f"{folder.machine}: no node of a lab", hint="opsk lab down, then up again") from error
 
 
-def save_machine(folder: MachineFolder, machine: Machine) -> None:
+def save_machine(folder: MachineFolder, machine: SimulatedNode) -> None:
     """Write the state of a node."""
     replace_file(folder.machine, json.dumps(asdict(machine), default=_to_list))
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from opsk import units
-from opsk.lab.machine.machine import Hca, Machine, MachineFolder
+from opsk.lab.machine.machine import Hca, MachineFolder, SimulatedNode
 from opsk.lab.machine.work import Work
 from opsk.units import GIB, MIB
 
@@ -74,7 +74,7 @@ def pci_address(hca: int) -> str:
     return f"0000:{0x38 + hca:02x}:00.0"
 
 
-def create_sysfs(folder: MachineFolder, machine: Machine) -> None:
+def create_sysfs(folder: MachineFolder, machine: SimulatedNode) -> None:
     """Write the constant files."""
     (folder.sysfs / "fs" / "cgroup" / "system.slice" / "slurmstepd.scope").mkdir(parents=True)
     tree = Tree(folder.sysfs)
@@ -115,7 +115,7 @@ def _create_hca(tree: Tree, index: int, hca: Hca) -> None:
     (tree.root / device / "device").symlink_to(function)
 
 
-def write_sysfs(folder: MachineFolder, machine: Machine, work: Work) -> None:
+def write_sysfs(folder: MachineFolder, machine: SimulatedNode, work: Work) -> None:
     """Write the files that change."""
     tree = Tree(folder.sysfs)
     for index, hca in enumerate(machine.hcas):
@@ -135,7 +135,7 @@ def write_sysfs(folder: MachineFolder, machine: Machine, work: Work) -> None:
     _write_groups(folder, machine, work)
 
 
-def _write_power(tree: Tree, machine: Machine) -> None:
+def _write_power(tree: Tree, machine: SimulatedNode) -> None:
     total_uj = int(machine.processors_j * _MICRO)
     for socket in range(SOCKETS):
         package_uj = int(total_uj / SOCKETS * (1 - _DRAM_SHARE))
@@ -149,7 +149,7 @@ def _write_power(tree: Tree, machine: Machine) -> None:
     tree.put("class/hwmon/hwmon3/device/power1_average", int(node_w * _MICRO))
 
 
-def _write_groups(folder: MachineFolder, machine: Machine, work: Work) -> None:
+def _write_groups(folder: MachineFolder, machine: SimulatedNode, work: Work) -> None:
     """Write a control group (version 2) for each job, and take away those of jobs that are gone."""
     scope = folder.sysfs / "fs" / "cgroup" / "system.slice" / "slurmstepd.scope"
     for entry in scope.iterdir():

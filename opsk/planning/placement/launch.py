@@ -34,7 +34,7 @@ _SWITCHES_WAIT = "5:00"
 _LESS = 0.95
 """A node with less than this share of the others' bandwidth is one that the others wait for."""
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._\-]{1,255}")
-__all__ = ["Launch", "Setting", "Torchrun", "build_launch", "rank_map"]
+__all__ = ["JobLaunch", "Setting", "Torchrun", "build_launch", "rank_map"]
 _RANK_FILE_NOTE = (
     "use the rank file for a step inside the job, never for sbatch itself: SLURM_HOSTFILE=FILE srun "
     "--distribution=arbitrary, one task a GPU; it sets SLURM_PROCID and SLURM_LOCALID, not SLURM_NODEID: take the rank "
@@ -262,7 +262,7 @@ class Torchrun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class JobLaunch:
     """The inputs of launchers.
 
     Parameters
@@ -300,7 +300,7 @@ def build_launch(
     domains: Sequence[HbDomain] = (),
     release: Release | None = None,
     sharp: Collection[str] = (),
-) -> Launch:
+) -> JobLaunch:
     """Return what a launcher needs for this placement.
 
     Parameters
@@ -319,7 +319,7 @@ def build_launch(
         notes = (_RANK_FILE_NOTE, _MPI_NOTE, _TORCHRUN_NOTE if torchrun else _NO_TORCHRUN_NOTE, *notes)
     if placement.gpu_order:
         notes = (*notes, _GPU_ORDER_NOTE)
-    return Launch(
+    return JobLaunch(
         rank_file="".join(f"{_clean_host(rank.node)}\n" for rank in placement.ranks),
         mpi_rank_file="".join(
             f"rank {rank.rank}={_clean_host(rank.node)} slot={rank.local_rank}\n" for rank in placement.ranks

@@ -135,7 +135,7 @@ def fall_back(row: Index, lost: Mask, nowhere: int) -> Index:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class KnownParts:
     """The known components in which names are looked up.
 
     ``nodes`` are names that the job or Slurm knows beyond those of the fabric; ``node_gpus`` is how many GPUs a node
@@ -154,7 +154,7 @@ class Machine:
         return list(dict.fromkeys([*self.nodes, *self.rails.host_roles, *self.rails.attachments, *self.topologies]))
 
 
-def parse_failures(words: Iterable[str], machine: Machine) -> Failure:
+def parse_failures(words: Iterable[str], machine: KnownParts) -> Failure:
     """Parse the names of failed components.
 
     Raises
@@ -175,7 +175,7 @@ def parse_failures(words: Iterable[str], machine: Machine) -> Failure:
     )
 
 
-def _parse_one(word: str, machine: Machine) -> Failure:
+def _parse_one(word: str, machine: KnownParts) -> Failure:
     kind, sign, name = word.partition(":")
     reader = _READERS.get(kind.lower())
     if reader is None or not sign or not name:
@@ -183,7 +183,7 @@ def _parse_one(word: str, machine: Machine) -> Failure:
     return reader(name, word, machine)
 
 
-def _parse_gpu(name: str, word: str, machine: Machine) -> Failure:
+def _parse_gpu(name: str, word: str, machine: KnownParts) -> Failure:
     if _UUID.fullmatch(name):
         return _find_gpu_by_uuid(name, word, machine)
     node, sign, index = name.rpartition("/")
@@ -200,7 +200,7 @@ def _parse_gpu(name: str, word: str, machine: Machine) -> Failure:
     )
 
 
-def _find_gpu_by_uuid(name: str, word: str, machine: Machine) -> Failure:
+def _find_gpu_by_uuid(name: str, word: str, machine: KnownParts) -> Failure:
     uuids = {
         gpu.uuid.lower(): (node, gpu.index)
         for node, topology in machine.topologies.items()
@@ -217,7 +217,7 @@ def _find_gpu_by_uuid(name: str, word: str, machine: Machine) -> Failure:
     raise _build_unknown_error(word, "GPU", name.lower(), uuids)
 
 
-def _parse_nic(name: str, word: str, machine: Machine) -> Failure:
+def _parse_nic(name: str, word: str, machine: KnownParts) -> Failure:
     node, sign, device = name.rpartition("/")
     if not sign or not device:
         raise InputError(f"{word}: a NIC is nic:NODE/DEV", hint="for example nic:n3/mlx5_2")
@@ -241,7 +241,7 @@ def _parse_nic(name: str, word: str, machine: Machine) -> Failure:
     )
 
 
-def _find_by_node_name(node: str, device: str, machine: Machine) -> list[Attachment]:
+def _find_by_node_name(node: str, device: str, machine: KnownParts) -> list[Attachment]:
     """Return the HCA of this name in the node's own file, where the fabric has another name for it."""
     topology = machine.topologies.get(node)
     guids = {
@@ -252,7 +252,7 @@ def _find_by_node_name(node: str, device: str, machine: Machine) -> list[Attachm
     return [entry for entry in machine.rails.attachments.get(node, ()) if _strip_guid(entry.guid) in guids]
 
 
-def _parse_cable(name: str, word: str, machine: Machine) -> Failure:
+def _parse_cable(name: str, word: str, machine: KnownParts) -> Failure:
     guid, sign, port = name.rpartition("/")
     match = _GUID.fullmatch(guid)
     if not sign or match is None or not port.isdecimal() or not port.isascii():
@@ -271,7 +271,7 @@ def _parse_cable(name: str, word: str, machine: Machine) -> Failure:
     return _build_cable_failure(cable, f"cable:{full}/{int(port)}", machine)
 
 
-def _build_cable_failure(cable: Cable, reported: str, machine: Machine) -> Failure:
+def _build_cable_failure(cable: Cable, reported: str, machine: KnownParts) -> Failure:
     """Return the loss of a cable: that of an HCA, or of traffic between switches that other cables take over."""
     hcas = machine.fabric.hcas
     guid, leaf = (cable.a_guid, cable.b_guid) if cable.a_guid in hcas else (cable.b_guid, cable.a_guid)
@@ -298,7 +298,7 @@ def _build_cable_failure(cable: Cable, reported: str, machine: Machine) -> Failu
     )
 
 
-def _parse_leaf(name: str, word: str, machine: Machine) -> Failure:
+def _parse_leaf(name: str, word: str, machine: KnownParts) -> Failure:
     switches = machine.fabric.switches
     match = _GUID.fullmatch(name)
     guid = _pad_guid(match[1], switches) if match else ""
@@ -325,12 +325,12 @@ def _parse_leaf(name: str, word: str, machine: Machine) -> Failure:
     return _build_hca_failure(lost, reported, machine, drains=False)
 
 
-def _parse_node(name: str, word: str, machine: Machine) -> Failure:
+def _parse_node(name: str, word: str, machine: KnownParts) -> Failure:
     node = _resolve_node(name, word, machine)
     return Failure(reported=(f"node:{node}",), nodes=frozenset({node}), drain=frozenset({node}))
 
 
-def _parse_hb_domain(name: str, word: str, machine: Machine) -> Failure:
+def _parse_hb_domain(name: str, word: str, machine: KnownParts) -> Failure:
     domains = {domain.name: domain for domain in machine.domains}
     domain = domains.get(name)
     if domain is None:
@@ -352,7 +352,7 @@ def _parse_hb_domain(name: str, word: str, machine: Machine) -> Failure:
     )
 
 
-_READERS: Mapping[str, Callable[[str, str, Machine], Failure]] = {
+_READERS: Mapping[str, Callable[[str, str, KnownParts], Failure]] = {
     "gpu": _parse_gpu,
     "nic": _parse_nic,
     "cable": _parse_cable,
@@ -362,7 +362,9 @@ _READERS: Mapping[str, Callable[[str, str, Machine], Failure]] = {
 }
 
 
-def _build_hca_failure(lost: Sequence[Attachment], reported: str, machine: Machine, *, drains: bool = True) -> Failure:
+def _build_hca_failure(
+    lost: Sequence[Attachment], reported: str, machine: KnownParts, *, drains: bool = True
+) -> Failure:
     """Return the loss of some HCAs."""
     return Failure(
         reported=(reported,),
@@ -372,7 +374,7 @@ def _build_hca_failure(lost: Sequence[Attachment], reported: str, machine: Machi
     )
 
 
-def _resolve_node(name: str, word: str, machine: Machine) -> str:
+def _resolve_node(name: str, word: str, machine: KnownParts) -> str:
     """Return a node's name as the job or the fabric knows it; a first label is enough where it is clear."""
     known = machine.known_nodes()
     if name in set(known):
@@ -391,14 +393,14 @@ def _build_unknown_error(word: str, what: str, name: str, known: Iterable[str]) 
     )
 
 
-def _list_gpu_indices(node: str, machine: Machine) -> list[int]:
+def _list_gpu_indices(node: str, machine: KnownParts) -> list[int]:
     topology = machine.topologies.get(node)
     if topology is not None and topology.gpus:
         return [gpu.index for gpu in topology.gpus]
     return list(range(machine.node_gpus))
 
 
-def _name_switch(guid: str, machine: Machine) -> str:
+def _name_switch(guid: str, machine: KnownParts) -> str:
     switch = machine.fabric.switches.get(guid)
     return (shorten_name(switch.description) or guid) if switch is not None else guid
 

@@ -17,7 +17,7 @@ from opsk.planning.remap.proposal import (
     stays_impossible,
 )
 from opsk.planning.remap.situation import Situation
-from opsk.planning.remap.values import Kind, Refusal, Terms, Way
+from opsk.planning.remap.values import OptionKind, Refusal, Terms, Way
 from opsk.planning.routing.hca_ports import Index
 
 _MAX_EVALUATED = 8
@@ -31,11 +31,11 @@ def idle_gpu(situation: Situation, impact: FailureImpact, terms: Terms) -> Itera
     ranks = find_affected_ranks(situation, impact)
     slots = find_idle_slots(situation, impact, ranks)
     if isinstance(slots, str):
-        yield Refusal(kind=Kind.IDLE_GPU, why=slots)
+        yield Refusal(kind=OptionKind.IDLE_GPU, why=slots)
         return
     reason = stays_impossible(situation, impact, is_running=terms.is_running)
     if reason:
-        yield Refusal(kind=Kind.IDLE_GPU, why=reason)
+        yield Refusal(kind=OptionKind.IDLE_GPU, why=reason)
         return
     best: tuple[Verdicts, list[Slot]] | None = None
     for chosen in _list_choices(situation, ranks, slots):
@@ -47,11 +47,11 @@ def idle_gpu(situation: Situation, impact: FailureImpact, terms: Terms) -> Itera
         return
     verdict, chosen = best
     if not np.isfinite(verdict.step_s[0]):
-        yield Refusal(kind=Kind.IDLE_GPU, why="the idle GPUs have no path to the other ranks")
+        yield Refusal(kind=OptionKind.IDLE_GPU, why="the idle GPUs have no path to the other ranks")
         return
     node, gpu = assign_slots(situation, ranks, chosen)
     yield Proposal(
-        kind=Kind.IDLE_GPU,
+        kind=OptionKind.IDLE_GPU,
         title=f"idle {'GPU' if len(chosen) == 1 else 'GPUs'} of the same HB domain: {_format_slots(situation, chosen)}",
         way=Way.RELAUNCH,
         plan=situation.plan,
@@ -162,18 +162,18 @@ def _format_rail(number: int) -> str:
 def optical(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[Proposal | Refusal]:
     """Yield the option for ranks whose GPU is dead; the new GPU then sends where the old one did."""
     if not terms.optical:
-        yield Refusal(kind=Kind.OPTICAL, why="not requested: --optical states that circuits can be switched")
+        yield Refusal(kind=OptionKind.OPTICAL, why="not requested: --optical states that circuits can be switched")
         return
     ranks = impact.find_affected(situation)
     if not ranks.size:
-        yield Refusal(kind=Kind.OPTICAL, why="no GPU failed: there is no rail to bring to another one")
+        yield Refusal(kind=OptionKind.OPTICAL, why="no GPU failed: there is no rail to bring to another one")
         return
     slots = find_idle_slots(situation, impact, ranks)
     reason = slots if isinstance(slots, str) else stays_impossible(situation, impact, is_running=terms.is_running)
     chosen = None if isinstance(slots, str) else _choose_patched(situation, ranks, slots)
     if reason or chosen is None:
         why = reason or "every idle GPU shares its HCA with a rank, which would lose its own rail"
-        yield Refusal(kind=Kind.OPTICAL, why=why)
+        yield Refusal(kind=OptionKind.OPTICAL, why=why)
         return
     node, gpu = assign_slots(situation, ranks, chosen)
     port = np.full(node.size, -1, dtype=np.int64)
@@ -181,7 +181,7 @@ def optical(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterat
     verdict = judge_slots(situation, impact, node, gpu, port=port)
     where = ", ".join(f"{situation.job.nodes[number]}/{index}" for number, index in chosen[:4])
     yield Proposal(
-        kind=Kind.OPTICAL,
+        kind=OptionKind.OPTICAL,
         title=f"idle GPU of the same HB domain on the failed one's rail: {where}",
         way=Way.RELAUNCH,
         plan=situation.plan,

@@ -21,7 +21,7 @@ from opsk.planning.remap.proposal import (
     stays_impossible,
 )
 from opsk.planning.remap.situation import Mask, Situation
-from opsk.planning.remap.values import Kind, Refusal, Terms, Way
+from opsk.planning.remap.values import OptionKind, Refusal, Terms, Way
 from opsk.planning.routing.hca_ports import Index
 
 _FAR = 1 << 20
@@ -88,7 +88,7 @@ def move_ranks(situation: Situation, impact: FailureImpact, pairs: Sequence[tupl
 def spare_node(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[Proposal | Refusal]:
     """Yield the best node of the allocation, and the best free one, or why there is none."""
     if impact.failure.domains:
-        yield Refusal(kind=Kind.SPARE_NODE, why="a whole HB domain failed: see hb_domain")
+        yield Refusal(kind=OptionKind.SPARE_NODE, why="a whole HB domain failed: see hb_domain")
         return
     affected = np.unique(situation.rank_placement.node[0, find_affected_ranks(situation, impact)]).tolist()
     whole = find_healthy_nodes(situation, impact)
@@ -97,16 +97,16 @@ def spare_node(situation: Situation, impact: FailureImpact, terms: Terms) -> Ite
     if not reason and np.count_nonzero(spares) < len(affected):
         reason = f"the job holds {_format_nodes(np.count_nonzero(spares))} to spare, needed: {len(affected)}"
     if reason:
-        yield Refusal(kind=Kind.SPARE_NODE, why=f"inside the allocation: {reason}")
+        yield Refusal(kind=OptionKind.SPARE_NODE, why=f"inside the allocation: {reason}")
     else:
         yield _find_best_spare(situation, impact, affected, spares, Way.RELAUNCH)
     if not situation.held[affected].all() or np.count_nonzero(free) + np.count_nonzero(spares) < len(affected):
         yield Refusal(
-            kind=Kind.SPARE_NODE,
+            kind=OptionKind.SPARE_NODE,
             why=f"through the queue: {_format_nodes(np.count_nonzero(free))} free are known, needed: {len(affected)}",
         )
     elif not free.any():
-        yield Refusal(kind=Kind.SPARE_NODE, why="through the queue: no free node is known")
+        yield Refusal(kind=OptionKind.SPARE_NODE, why="through the queue: no free node is known")
     else:
         yield _find_best_spare(
             situation, impact, affected, free if np.count_nonzero(free) >= len(affected) else free | spares, Way.REQUEUE
@@ -128,14 +128,14 @@ def _find_best_spare(
         if best is not None and as_good_as_today(situation, best[0]):
             break
     if best is None or not np.isfinite(best[0].step_s[0]):
-        return Refusal(kind=Kind.SPARE_NODE, why="no spare node has a path to the others")
+        return Refusal(kind=OptionKind.SPARE_NODE, why="no spare node has a path to the others")
     verdict, (node, gpu), first = best
     replacements = [
         situation.job.nodes[number] for number in dict.fromkeys(node[node != situation.rank_placement.node[0]].tolist())
     ]
     inside = way is Way.RELAUNCH
     return Proposal(
-        kind=Kind.SPARE_NODE,
+        kind=OptionKind.SPARE_NODE,
         title=f"{'spare' if inside else 'free'} {_shorten(replacements)} for "
         f"{_shorten([situation.job.nodes[number] for number in affected])}",
         way=way,
@@ -205,7 +205,7 @@ def hb_domain(situation: Situation, impact: FailureImpact, terms: Terms) -> Iter
     affected = np.unique(situation.job.domains[situation.rank_placement.node[0, ranks]]).tolist()
     reason = _explain_refusal(situation, impact, affected)
     if reason:
-        yield Refusal(kind=Kind.HB_DOMAIN, why=reason)
+        yield Refusal(kind=OptionKind.HB_DOMAIN, why=reason)
         return
     whole = find_healthy_nodes(situation, impact)
     inside = stays_impossible(situation, impact, is_running=terms.is_running)
@@ -218,7 +218,7 @@ def hb_domain(situation: Situation, impact: FailureImpact, terms: Terms) -> Iter
     if not proposals:
         needed = np.unique(_list_members(situation, affected[0])).size
         yield Refusal(
-            kind=Kind.HB_DOMAIN,
+            kind=OptionKind.HB_DOMAIN,
             why=f"no other HB domain is known to have {needed} idle node{'' if needed == 1 else 's'}"
             + (f"; inside the allocation: {inside}" if inside else ""),
         )
@@ -271,7 +271,7 @@ def _find_best_domain(
     name = situation.domain_of[situation.job.nodes[int(room[0])]]
     _, other_unit, _ = distance(situation, nodes[0], int(room[0]))
     return Proposal(
-        kind=Kind.HB_DOMAIN,
+        kind=OptionKind.HB_DOMAIN,
         title=f"HB domain {name} for {situation.domain_of[situation.job.nodes[nodes[0]]]}",
         way=way,
         plan=situation.plan,

@@ -25,7 +25,7 @@ from opsk.planning.remap.baseline_loads import KINDS, Fewer, evaluate_change
 from opsk.planning.remap.failure import FailureImpact
 from opsk.planning.remap.proposal import Proposal, require_no_kill, stays_impossible
 from opsk.planning.remap.situation import Situation
-from opsk.planning.remap.values import Kind, Refusal, Terms, Way
+from opsk.planning.remap.values import OptionKind, Refusal, Terms, Way
 from opsk.planning.routing.hca_ports import Index
 from opsk.planning.routing.traffic import StepBytes, step_bytes
 from opsk.workload.plan import Plan, Recompute
@@ -81,7 +81,7 @@ def shrink_dp(situation: Situation, impact: FailureImpact, terms: Terms) -> Iter
     """Yield the job without the affected replicas, and without all replicas of the failed nodes."""
     affected = impact.find_affected(situation)
     if not affected.size:
-        yield Refusal(kind=Kind.SHRINK_DP, why="no GPU failed: leaving a replica out loses more than it wins")
+        yield Refusal(kind=OptionKind.SHRINK_DP, why="no GPU failed: leaving a replica out loses more than it wins")
         return
     replica = situation.job.grid.coordinates()["dp"]
     nodes = situation.rank_placement.node[0]
@@ -102,20 +102,20 @@ def _drop_replicas(situation: Situation, impact: FailureImpact, dropped: Index, 
         smaller, changes = fewer_replicas(plan, int(remaining.size))
         grid = rank_grid(smaller, situation.order)
     except PlanInfeasibleError as error:
-        return Refusal(kind=Kind.SHRINK_DP, why=error.message)
+        return Refusal(kind=OptionKind.SHRINK_DP, why=error.message)
     reason = explain_out_of_memory(situation, smaller)
     if reason:
-        return Refusal(kind=Kind.SHRINK_DP, why=f"with dp {remaining.size} {reason}")
+        return Refusal(kind=OptionKind.SHRINK_DP, why=f"with dp {remaining.size} {reason}")
     before = np.empty(smaller.gpus, dtype=np.int64)
     before[grid.ranks.ravel()] = job.grid.ranks[:, remaining].ravel()
     node, gpu = situation.rank_placement.node[0, before], situation.rank_placement.gpu[0, before]
     verdict = _evaluate_shrunk(situation, impact, smaller, grid, node, gpu)
     if not np.isfinite(verdict.step_s[0]):
-        return Refusal(kind=Kind.SHRINK_DP, why="the remaining ranks have no path to each other")
+        return Refusal(kind=OptionKind.SHRINK_DP, why="the remaining ranks have no path to each other")
     gives_back = way is Way.RESIZE and bool(impact.failure.drain - {situation.batch_host})
     shown = ", ".join(map(str, dropped[:6].tolist())) + (", ..." if dropped.size > 6 else "")
     return Proposal(
-        kind=Kind.SHRINK_DP,
+        kind=OptionKind.SHRINK_DP,
         title=f"without replica{'' if dropped.size == 1 else 's'} {shown}: dp {plan.dp} to {smaller.dp}"
         + (", failed nodes given back" if gives_back else ""),
         way=way,
@@ -191,10 +191,10 @@ def compute_volume_factors(before: StepBytes, after: StepBytes) -> Mapping[str, 
 def replan(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[Proposal | Refusal]:
     """Yield the fastest other plan on the nodes that remain, or why there is none."""
     if not impact.find_affected(situation).size:
-        yield Refusal(kind=Kind.REPLAN, why="no GPU failed: the plan has all that it needs")
+        yield Refusal(kind=OptionKind.REPLAN, why="no GPU failed: the plan has all that it needs")
         return
     if situation.cluster is None:
-        yield Refusal(kind=Kind.REPLAN, why="the cluster's GPUs are not known: name them with --cluster")
+        yield Refusal(kind=OptionKind.REPLAN, why="the cluster's GPUs are not known: name them with --cluster")
         return
     nodes = _list_remaining_nodes(situation, impact)
     ranks_per_node = situation.ranks_per_node
@@ -202,7 +202,7 @@ def replan(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterato
     best = find_fastest(situation, plans)
     if best is None:
         yield Refusal(
-            kind=Kind.REPLAN,
+            kind=OptionKind.REPLAN,
             why=f"none of {len(plans)} other plans on {len(nodes)} nodes is likely to fit in memory"
             if plans
             else f"no other plan runs on {len(nodes)} nodes of {ranks_per_node} GPUs",
@@ -212,11 +212,11 @@ def replan(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterato
     node, gpu = np.array(nodes)[np.arange(plan.gpus) // ranks_per_node], np.arange(plan.gpus) % ranks_per_node
     verdict = _evaluate_replanned(situation, impact, plan, node, gpu) if _is_small(impact, plan, node, gpu) else None
     if verdict is not None and not np.isfinite(verdict.step_s[0]):
-        yield Refusal(kind=Kind.REPLAN, why="the nodes that remain have no path to each other")
+        yield Refusal(kind=OptionKind.REPLAN, why="the nodes that remain have no path to each other")
         return
     stays = stays_impossible(situation, impact, is_running=terms.is_running)
     yield Proposal(
-        kind=Kind.REPLAN,
+        kind=OptionKind.REPLAN,
         title=f"another plan on {int(np.unique(node).size)} nodes: {_format_layout(plan)}",
         way=Way.REQUEUE if stays else Way.RESIZE,
         plan=plan,

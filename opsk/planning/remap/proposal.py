@@ -11,7 +11,7 @@ from opsk.planning.placement.rank_placement import SAME, Verdicts, is_better, ju
 from opsk.planning.remap.baseline_loads import evaluate_change
 from opsk.planning.remap.failure import FailureImpact
 from opsk.planning.remap.situation import Mask, Situation
-from opsk.planning.remap.values import Kind, Move, Option, Part, Predicted, Rendezvous, Terms, Way
+from opsk.planning.remap.values import CostPart, Move, Option, OptionKind, Predicted, Rendezvous, Terms, Way
 from opsk.planning.routing.hca_ports import Index
 from opsk.slurm.commands.remap_commands import (
     TOPOLOGY_ORDER_SINCE,
@@ -36,7 +36,7 @@ class Proposal:
     numbers than before. ``lost`` replaces the loss over a horizon where an option does not last it.
     """
 
-    kind: Kind
+    kind: OptionKind
     title: str
     way: Way
     plan: Plan
@@ -49,7 +49,7 @@ class Proposal:
     needs: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    lost: Callable[[Terms], tuple[Part, ...]] | None = None
+    lost: Callable[[Terms], tuple[CostPart, ...]] | None = None
 
 
 def judge_slots(
@@ -169,9 +169,9 @@ def build_option(
     proposal: Proposal,
     then: Predicted,
     *,
-    down: tuple[Part, ...],
+    down: tuple[CostPart, ...],
     down_s: float,
-    lost: tuple[Part, ...],
+    lost: tuple[CostPart, ...],
     goodput: tuple[float | None, float] = (None, 0.0),
 ) -> Option:
     """Return the option of a proposal, with its moves, commands and requirements."""
@@ -214,7 +214,7 @@ def _list_moves(situation: Situation, impact: FailureImpact, proposal: Proposal)
     for rank in moved.tolist():
         number, gpu = int(proposal.node[rank]), int(proposal.gpu[rank])
         old = ports.hcas[int(rank_placement.port[0, rank])]
-        new = old if proposal.kind is Kind.OPTICAL else impact.ports.find_attachment(number, gpu)
+        new = old if proposal.kind is OptionKind.OPTICAL else impact.ports.find_attachment(number, gpu)
         moves.append(
             Move(
                 rank=rank,

@@ -17,10 +17,10 @@ from opsk.planning.remap.situation import Situation
 from opsk.planning.remap.values import (
     AffectedRank,
     Answer,
+    CostPart,
     Damage,
-    Kind,
     Option,
-    Part,
+    OptionKind,
     Predicted,
     Refusal,
     Terms,
@@ -32,14 +32,14 @@ from opsk.planning.remap.values import (
 from opsk.planning.remap.wait import wait
 from opsk.workload.plan import Plan
 
-_STRATEGIES: Mapping[Kind, Callable[[Situation, FailureImpact, Terms], Iterator[Proposal | Refusal]]] = {
-    Kind.IDLE_GPU: idle_gpu,
-    Kind.OPTICAL: optical,
-    Kind.HB_DOMAIN: hb_domain,
-    Kind.SPARE_NODE: spare_node,
-    Kind.SHRINK_DP: shrink_dp,
-    Kind.REPLAN: replan,
-    Kind.WAIT: wait,
+_STRATEGIES: Mapping[OptionKind, Callable[[Situation, FailureImpact, Terms], Iterator[Proposal | Refusal]]] = {
+    OptionKind.IDLE_GPU: idle_gpu,
+    OptionKind.OPTICAL: optical,
+    OptionKind.HB_DOMAIN: hb_domain,
+    OptionKind.SPARE_NODE: spare_node,
+    OptionKind.SHRINK_DP: shrink_dp,
+    OptionKind.REPLAN: replan,
+    OptionKind.WAIT: wait,
 }
 
 
@@ -59,7 +59,7 @@ def remap(situation: Situation, failure: Failure, terms: Terms) -> Answer:
                 refused.append(proposal)
             else:
                 options.append(_build_option(situation, impact, terms, proposal))
-    going_on = [option.predicted for option in options if option.kind is Kind.WAIT and option.way is Way.RELAUNCH]
+    going_on = [option.predicted for option in options if option.kind is OptionKind.WAIT and option.way is Way.RELAUNCH]
     damage = assess_damage(situation, impact, going_on[0] if going_on else None)
     order = {kind: number for number, kind in enumerate(_STRATEGIES)}
     options.sort(key=lambda option: (round(option.lost_s), option.moved, order[option.kind]))
@@ -109,7 +109,7 @@ def _build_option(situation: Situation, impact: FailureImpact, terms: Terms, pro
     then = compare_with_today(situation, proposal.plan, proposal.verdict, proposal.step_s)
     down = downtime(terms, proposal.way, switches=proposal.switches)
 
-    def sum_losses(when: Terms) -> tuple[Part, ...]:
+    def sum_losses(when: Terms) -> tuple[CostPart, ...]:
         return proposal.lost(when) if proposal.lost is not None else losses(when, down, then.loss)
 
     over_s = terms.horizon_s if terms.until_end_s is None else terms.until_end_s

@@ -20,7 +20,7 @@ OPTICAL_S = 30.0
 NEWEST_SITE = SlurmSite(release=(26, 5))
 
 
-class Kind(StrEnum):
+class OptionKind(StrEnum):
     """The kinds of options; these words are part of the JSON interface."""
 
     IDLE_GPU = "idle_gpu"
@@ -66,7 +66,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class CostPart:
     """One part of a time: ``name``, ``seconds``, and ``why``: its source, a flag, or an assumption."""
 
     name: str
@@ -150,16 +150,16 @@ class Option:
         That time [s]: until the job's time limit, or the horizon where that is not known.
     """
 
-    kind: Kind
+    kind: OptionKind
     title: str
     way: Way
     moves: tuple[Move, ...]
     renumbered: int
     predicted: Predicted
     downtime_s: float
-    downtime: tuple[Part, ...]
+    downtime: tuple[CostPart, ...]
     lost_s: float
-    lost: tuple[Part, ...]
+    lost: tuple[CostPart, ...]
     commands: tuple[Command, ...]
     needs: tuple[str, ...]
     why: tuple[str, ...]
@@ -182,7 +182,7 @@ class Option:
 class Refusal:
     """An option that is not available, and why."""
 
-    kind: Kind
+    kind: OptionKind
     why: str
 
 
@@ -267,43 +267,45 @@ class Terms:
     rank_file: str = "opsk-ranks.txt"
 
 
-def downtime(terms: Terms, way: Way, *, switches: bool = False) -> tuple[Part, ...]:
+def downtime(terms: Terms, way: Way, *, switches: bool = False) -> tuple[CostPart, ...]:
     """Return the non-zero parts of the time without a step."""
     queued = way in {Way.REQUEUE, Way.HOLD}
     parts = [
-        Part(name="detect", seconds=terms.detect_s, why="--detect-s: until the failure is noticed"),
-        Part(
+        CostPart(name="detect", seconds=terms.detect_s, why="--detect-s: until the failure is noticed"),
+        CostPart(
             name="stop",
             seconds=terms.stop_s if terms.is_running else 0.0,
             why="--stop-s: Slurm's KillWait, 30 s by default, between SIGTERM and SIGKILL",
         ),
-        Part(
+        CostPart(
             name="repair",
             seconds=terms.repair_s if way is Way.HOLD else 0.0,
             why="--repair-s: assumed, the time to repair is the site's own",
         ),
-        Part(
+        CostPart(
             name="queue",
             seconds=terms.queue_s if queued else 0.0,
             why="--queue-s: free nodes are at hand; StartTime=now takes the 120 s of a requeue away, measured 1 to 5 s",
         ),
-        Part(
+        CostPart(
             name="optical",
             seconds=terms.optical_s if switches else 0.0,
             why="--optical-s: assumed, to switch circuits and train the links",
         ),
-        Part(name="start", seconds=terms.start_s, why="--start-s: assumed, processes and NCCL up to the first step"),
-        Part(name="reload", seconds=terms.reload_s, why="--reload-s: assumed, to read the last checkpoint"),
+        CostPart(
+            name="start", seconds=terms.start_s, why="--start-s: assumed, processes and NCCL up to the first step"
+        ),
+        CostPart(name="reload", seconds=terms.reload_s, why="--reload-s: assumed, to read the last checkpoint"),
     ]
     return tuple(part for part in parts if part.seconds > 0)
 
 
-def total(parts: Iterable[Part]) -> float:
+def total(parts: Iterable[CostPart]) -> float:
     """Return the sum of parts [s]."""
     return sum(part.seconds for part in parts)
 
 
-def losses(terms: Terms, down: Iterable[Part], loss: float) -> tuple[Part, ...]:
+def losses(terms: Terms, down: Iterable[CostPart], loss: float) -> tuple[CostPart, ...]:
     """Return the parts of the expected loss over the horizon [s of today's work].
 
     Parameters
@@ -313,13 +315,13 @@ def losses(terms: Terms, down: Iterable[Part], loss: float) -> tuple[Part, ...]:
     """
     away = min(total(down), terms.horizon_s)
     return (
-        Part(name="downtime", seconds=away, why="no step runs"),
-        Part(
+        CostPart(name="downtime", seconds=away, why="no step runs"),
+        CostPart(
             name="redo",
             seconds=terms.checkpoint_interval_s / 2.0,
             why="--checkpoint-interval-s: half of it is done again on average",
         ),
-        Part(
+        CostPart(
             name="slower",
             seconds=(terms.horizon_s - away) * loss,
             why=f"--horizon-s: {loss:.2%} of today's speed for the rest of the horizon",

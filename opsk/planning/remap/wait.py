@@ -10,7 +10,7 @@ from opsk.planning.placement.rank_placement import Verdicts
 from opsk.planning.remap.failure import FailureImpact
 from opsk.planning.remap.proposal import Proposal, copy_current_slots, judge_slots, stays_impossible
 from opsk.planning.remap.situation import Situation
-from opsk.planning.remap.values import Kind, Part, Refusal, Terms, Way, downtime, losses, total
+from opsk.planning.remap.values import CostPart, OptionKind, Refusal, Terms, Way, downtime, losses, total
 
 
 def _judge_degraded(situation: Situation, impact: FailureImpact) -> Verdicts | None:
@@ -31,7 +31,7 @@ def wait(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[
         step_s = float(verdict.step_s[0])
         loss = 1.0 - float(situation.verdict.step_s[0]) / step_s if step_s else 0.0
         yield Proposal(
-            kind=Kind.WAIT,
+            kind=OptionKind.WAIT,
             title="continue as it is, on the remaining HCAs",
             way=Way.RELAUNCH,
             plan=situation.plan,
@@ -44,9 +44,9 @@ def wait(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[
         )
         return
     if verdict is not None and reason:
-        yield Refusal(kind=Kind.WAIT, why=f"going on degraded: {reason}")
+        yield Refusal(kind=OptionKind.WAIT, why=f"going on degraded: {reason}")
     yield Proposal(
-        kind=Kind.WAIT,
+        kind=OptionKind.WAIT,
         title="wait for the repair, then continue as before",
         way=Way.HOLD,
         plan=situation.plan,
@@ -58,7 +58,7 @@ def wait(situation: Situation, impact: FailureImpact, terms: Terms) -> Iterator[
     )
 
 
-def _compute_losses_until_repair(terms: Terms, loss: float) -> tuple[Part, ...]:
+def _compute_losses_until_repair(terms: Terms, loss: float) -> tuple[CostPart, ...]:
     """Return the smaller loss: degraded for the whole horizon, or until a restart after the repair."""
     down = downtime(terms, Way.RELAUNCH)
     whole = losses(terms, down, loss)
@@ -68,6 +68,6 @@ def _compute_losses_until_repair(terms: Terms, loss: float) -> tuple[Part, ...]:
         return whole
     return (
         *whole[:2],
-        Part(name="slower", seconds=slow, why=f"--repair-s: {loss:.2%} of today's speed until the repair"),
-        Part(name="second start", seconds=again, why="HCAs are chosen at the start: one more after the repair"),
+        CostPart(name="slower", seconds=slow, why=f"--repair-s: {loss:.2%} of today's speed until the repair"),
+        CostPart(name="second start", seconds=again, why="HCAs are chosen at the start: one more after the repair"),
     )

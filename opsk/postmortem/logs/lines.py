@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from opsk.postmortem.signatures.signature import Signature
-from opsk.telemetry.progress.lines import Line, parse_label, strip_escapes
+from opsk.telemetry.progress.lines import LabeledLine, parse_label, strip_escapes
 
 REACH_BYTES = 2048
 """This much of a long line is read before and after a match."""
@@ -81,7 +81,7 @@ def find_line(data: bytes, end: int) -> LogLine:
     )  # fmt: skip
 
 
-def strip_stamp(line: Line) -> Line:
+def strip_stamp(line: LabeledLine) -> LabeledLine:
     """Return a line with the labels after the time that a collector of logs (Kubernetes, YARN) put before it."""
     match = _STAMP.match(line.text)
     if match is None:

@@ -129,7 +129,7 @@ def drop_missing(**values: float | None) -> Mapping[str, float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LabeledLine:
     """One line without its label: who printed it, its rank if the label has it, and its number in the file.
 
     torchrun numbers the ranks of one node (``[default3]:``): that is ``local_rank``, and what ``srun -l`` puts before
@@ -207,7 +207,7 @@ def strip_escapes(data: bytes) -> str:
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
-def parse_label(text: str, number: int = 0) -> Line:
+def parse_label(text: str, number: int = 0) -> LabeledLine:
     """Take the labels off a line."""
     label, start, before = "", 0, ""
     rank: int | None = None
@@ -228,7 +228,7 @@ def parse_label(text: str, number: int = 0) -> Line:
         if match["task_host"]:
             label += f"host{match['task_host']} "
         start, before = match.end(), kind
-    return Line(text=text[start:], label=label, rank=rank, number=number, local_rank=local, node_rank=node)
+    return LabeledLine(text=text[start:], label=label, rank=rank, number=number, local_rank=local, node_rank=node)
 
 
 def trim_partial_word(text: str) -> str:

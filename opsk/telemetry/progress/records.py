@@ -109,7 +109,7 @@ class Event:
     file: str = ""
 
 
-class Part(StrEnum):
+class StepPart(StrEnum):
     """How a parsed line belongs to a step."""
 
     STEP = "step"
@@ -141,7 +141,7 @@ class ParsedLine:
         For ``Part.MORE``: it is a record of its own when no step has begun.
     """
 
-    part: Part
+    part: StepPart
     iteration: int | None = None
     total_iterations: int | None = None
     values: Mapping[str, float] = field(default_factory=dict)

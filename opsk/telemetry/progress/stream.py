@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from opsk.telemetry.progress.frameworks.registry import READERS
 from opsk.telemetry.progress.lines import (
-    Line,
+    LabeledLine,
     LineSplitter,
     drop_missing,
     parse_label,
@@ -25,7 +25,7 @@ from opsk.telemetry.progress.lines import (
     parse_whole,
     trim_partial_word,
 )
-from opsk.telemetry.progress.records import MEASURED, Event, EventKind, ParsedLine, Part, Reader, StepRecord
+from opsk.telemetry.progress.records import MEASURED, Event, EventKind, ParsedLine, Reader, StepPart, StepRecord
 
 _LONGEST_STEP_S = 7 * 86400.0
 HINTS = (
@@ -163,18 +163,20 @@ def parse_facts(text: str) -> dict[str, float]:
 def parse_event(text: str) -> ParsedLine | None:
     """Parse an event between steps."""
     if _LAUNCH.search(text):
-        return ParsedLine(part=Part.EVENT, event=EventKind.LAUNCH)
+        return ParsedLine(part=StepPart.EVENT, event=EventKind.LAUNCH)
     if (match := _VALIDATION.search(text)) is not None:
         values = drop_missing(loss=parse_number(match[2]))
-        return ParsedLine(part=Part.EVENT, event=EventKind.VALIDATION, iteration=parse_whole(match[1]), values=values)
+        return ParsedLine(
+            part=StepPart.EVENT, event=EventKind.VALIDATION, iteration=parse_whole(match[1]), values=values
+        )
     if (match := _SAVE_TIMER.search(text)) is not None:
         took_ms = parse_positive(match[2] or match[1])
-        return ParsedLine(part=Part.EVENT, event=EventKind.CHECKPOINT, seconds=took_ms / 1e3 if took_ms else None)
+        return ParsedLine(part=StepPart.EVENT, event=EventKind.CHECKPOINT, seconds=took_ms / 1e3 if took_ms else None)
     if (match := _SAVING.search(text)) is not None:
-        return ParsedLine(part=Part.EVENT, event=EventKind.CHECKPOINT, iteration=parse_whole(match[1]))
+        return ParsedLine(part=StepPart.EVENT, event=EventKind.CHECKPOINT, iteration=parse_whole(match[1]))
     if (match := _SAVED.search(text)) is not None:
         return ParsedLine(
-            part=Part.EVENT,
+            part=StepPart.EVENT,
             event=EventKind.CHECKPOINT,
             iteration=parse_whole(match[1] or ""),
             seconds=parse_positive(match[2] or ""),
@@ -194,7 +196,7 @@ class _Printer:
     last_loss: float | None = None
     seen: ParsedLine | None = None
     values: dict[str, float] = field(default_factory=dict)
-    line: Line = field(default_factory=lambda: Line(text=""))
+    line: LabeledLine = field(default_factory=lambda: LabeledLine(text=""))
     at: float | None = None
 
 
@@ -252,7 +254,7 @@ class ProgressReader:
         """Forget the unfinished line: what comes next does not follow on it."""
         self._splitter.rest()
 
-    def _line(self, line: Line) -> Iterator[ProgressItem]:
+    def _line(self, line: LabeledLine) -> Iterator[ProgressItem]:
         """Parse one line that has a hint of a reader."""
         printer = self._printer(line.label)
         if printer is None:
@@ -265,7 +267,7 @@ class ProgressReader:
             else:
                 continue
             seen = reader.read(text)
-            if seen is None or (seen.part is Part.MORE and printer.seen is None and not seen.alone):
+            if seen is None or (seen.part is StepPart.MORE and printer.seen is None and not seen.alone):
                 continue
             yield from self._handle_parsed(reader, seen, line, printer)
             return
@@ -289,7 +291,7 @@ class ProgressReader:
             printer = self._printers[label] = _Printer(generation=self.restarts, launches=self._launches)
         return printer
 
-    def _event(self, seen: ParsedLine, line: Line) -> Iterator[Event]:
+    def _event(self, seen: ParsedLine, line: LabeledLine) -> Iterator[Event]:
         """Yield an event."""
         if seen.event is None:
             return
@@ -309,9 +311,11 @@ class ProgressReader:
             file=self.file,
         )
 
-    def _handle_parsed(self, reader: Reader, seen: ParsedLine, line: Line, printer: _Printer) -> Iterator[ProgressItem]:
+    def _handle_parsed(
+        self, reader: Reader, seen: ParsedLine, line: LabeledLine, printer: _Printer
+    ) -> Iterator[ProgressItem]:
         """Handle a parsed line, if its reader has precedence."""
-        if seen.part is Part.EVENT:
+        if seen.part is StepPart.EVENT:
             yield from self._event(seen, line)
             return
         if self._best is not reader:
@@ -319,16 +323,16 @@ class ProgressReader:
                 return
             self._switch_reader(reader)
             printer = self._printers.setdefault(line.label, _Printer())
-        if seen.part is Part.MORE and printer.seen is not None:
+        if seen.part is StepPart.MORE and printer.seen is not None:
             printer.values.update(seen.values)
             return
-        same = printer.seen is not None and seen.part is Part.OPEN and printer.seen.iteration == seen.iteration
+        same = printer.seen is not None and seen.part is StepPart.OPEN and printer.seen.iteration == seen.iteration
         if not same:
             yield from self._close(printer)
             printer.seen, printer.line, printer.values = seen, line, {}
         printer.at = parse_timestamp_unix_s(line.text) or printer.at if same else parse_timestamp_unix_s(line.text)
         printer.values.update(seen.values)
-        if seen.part is Part.STEP or (seen.part is Part.MORE and seen.alone):
+        if seen.part is StepPart.STEP or (seen.part is StepPart.MORE and seen.alone):
             yield from self._close(printer)
 
     def _switch_reader(self, reader: Reader) -> None:

@@ -39,7 +39,7 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class ConfigFault:
     """A wrong or doubtful value, with the path of its key, and a remedy.
 
     ``is_doubt`` means that the shape can be read all the same.
@@ -63,7 +63,7 @@ class ConfigShape:
         self.root = self.values = root
         self.fields: dict[str, Any] = {}
         self.paths: dict[str, Path] = {}
-        self.faults: list[Fault] = []
+        self.faults: list[ConfigFault] = []
         self._enter_decoder()
         kind = self.values.get("model_type", root.get("model_type"))
         self.family = kind[:MAX_TEXT] if isinstance(kind, str) else ""
@@ -118,7 +118,7 @@ class ConfigShape:
                 self.state(name, value, (*path, key))
                 return
             what = f"{key} is {repr(value)[:60]}, must be a whole number from {minimum} on"
-            self.faults.append(Fault(what=what, path=(*path, key), hint="correct the file"))
+            self.faults.append(ConfigFault(what=what, path=(*path, key), hint="correct the file"))
 
     def _parts(self) -> None:
         """Read the nested objects of MPT and DBRX."""
@@ -227,7 +227,7 @@ class ConfigShape:
 
     def doubt(self, what: str, path: Path, hint: str) -> None:
         """Report a part of the shape that is modelled only approximately."""
-        self.faults.append(Fault(what=what, path=path, hint=hint, is_doubt=True))
+        self.faults.append(ConfigFault(what=what, path=path, hint=hint, is_doubt=True))
 
 
 def by_family(family: str, yes: frozenset[str], no: frozenset[str]) -> bool | None:

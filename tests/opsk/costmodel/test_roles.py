@@ -13,7 +13,7 @@ from opsk.hardware.catalog import cluster
 from opsk.units import GIB
 from opsk.workload.plan import Loss, Plan, Precision, Recompute, Sharding, Software, States
 from opsk.workload.public_models.lookup import public_model
-from opsk.workload.roles import HeldModel, Place, Role, RoleSet, RolloutEngine
+from opsk.workload.roles import HeldModel, Role, RoleSet, RolloutEngine, WeightPlace
 
 H100 = cluster("superpod-h100")
 QWEN = replace(public_model("Qwen2-7B"), seq=1024)  # type: ignore[type-var]
@@ -29,7 +29,9 @@ PLAN = Plan(
     states=States.AUTOCAST,
     software=Software.PYTORCH,
 )
-ENGINE = RolloutEngine(name="vllm", place=Place.GPU, memory_share=0.6, tp=1, sleeps=True, is_eager=True, length=1024)
+ENGINE = RolloutEngine(
+    name="vllm", place=WeightPlace.GPU, memory_share=0.6, tp=1, sleeps=True, is_eager=True, length=1024
+)
 ROLES = RoleSet(
     method="grpo", model=QWEN, plan=PLAN, engine=ENGINE, loss=Loss.KERNEL, is_padding_free=True, log_probs=4096
 )
@@ -66,9 +68,12 @@ def test_at_rest_the_actor_has_weights_and_optimizer_unless_they_are_in_host_mem
 
 
 @pytest.mark.parametrize(
-    ("place", "low", "high"), [(Place.GPU, 1.7, 4.0), (Place.HOST, 0.0, 1.2), (Place.OTHER_GPUS, 0.0, 0.0)]
+    ("place", "low", "high"),
+    [(WeightPlace.GPU, 1.7, 4.0), (WeightPlace.HOST, 0.0, 1.2), (WeightPlace.OTHER_GPUS, 0.0, 0.0)],
 )
-def test_a_reference_takes_its_sharded_weights_where_it_is_on_the_gpu(place: Place, low: float, high: float) -> None:
+def test_a_reference_takes_its_sharded_weights_where_it_is_on_the_gpu(
+    place: WeightPlace, low: float, high: float
+) -> None:
     held = HeldModel(role=Role.REFERENCE, model=QWEN, place=place)  # 15.2 GB in 16 bits over eight GPUs: 1.8 GiB
     size = part(predict_roles(replace(ROLES, held=(held,)), H100, DEFAULT), Phase.UPDATE, Role.REFERENCE)
     assert low <= size <= high
@@ -93,7 +98,7 @@ def test_megatrons_gradients_stay_in_their_buffer_and_go_with_the_weights() -> N
 def test_a_reference_of_experts_is_split_over_expert_parallel_ranks_too() -> None:
     # Qwen3-30B-A3B: 29.0 of 30.5 billion parameters are experts' (48 layers x 128 x 3 x 2048 x 768)
     model = replace(public_model("Qwen3-30B-A3B"), seq=1024)  # type: ignore[type-var]
-    reference = HeldModel(role=Role.REFERENCE, model=model, place=Place.GPU, bits=16)
+    reference = HeldModel(role=Role.REFERENCE, model=model, place=WeightPlace.GPU, bits=16)
     plan = replace(MEGATRON, tp=4, pp=2, ep=4, dp=4)
     memory = predict_roles(replace(ROLES, model=model, plan=plan, held=(reference,)), H100, DEFAULT)
     expected = 2 * (1.5e9 / (4 * 2) + 29.0e9 / (4 * 4 * 2)) / GIB
@@ -101,13 +106,13 @@ def test_a_reference_of_experts_is_split_over_expert_parallel_ranks_too() -> Non
 
 
 def test_a_reference_that_may_be_on_the_gpu_widens_the_range_upwards_only() -> None:
-    none, perhaps = ROLES, replace(ROLES, held=(HeldModel(role=Role.REFERENCE, model=QWEN, place=Place.PERHAPS),))
+    none, perhaps = ROLES, replace(ROLES, held=(HeldModel(role=Role.REFERENCE, model=QWEN, place=WeightPlace.PERHAPS),))
     assert phases(perhaps)[Phase.UPDATE].low == phases(none)[Phase.UPDATE].low
     assert phases(perhaps)[Phase.UPDATE].high > phases(none)[Phase.UPDATE].high + 1.7 * GIB
 
 
 def test_a_critic_is_trained_too_and_the_actor_waits_beside_it() -> None:
-    held = HeldModel(role=Role.CRITIC, model=QWEN, place=Place.GPU, micro_batch=4)
+    held = HeldModel(role=Role.CRITIC, model=QWEN, place=WeightPlace.GPU, micro_batch=4)
     memory = predict_roles(replace(ROLES, held=(held,)), H100, DEFAULT)
     assert part(memory, Phase.CRITIC, Role.ACTOR) == part(memory, Phase.GENERATE, Role.ACTOR)
     assert part(memory, Phase.CRITIC, Role.CRITIC) > part(memory, Phase.UPDATE, Role.CRITIC)

@@ -13,13 +13,13 @@ import pytest
 from opsk.errors import InputError, SlurmError, UnavailableError
 from opsk.job_key import JobKey
 from opsk.planning.remap.remap import remap
-from opsk.planning.remap.values import Kind, Option, Terms, Way
+from opsk.planning.remap.values import Option, OptionKind, Terms, Way
 from opsk.remapping import commands as running
 from opsk.remapping.cluster_state import ClusterState
 from opsk.remapping.commands import find_caller_rights
 from opsk.remapping.decision import LauncherReport, decision_file, launcher_report_file, read_decision, write_document
 from opsk.remapping.execution import ExecutionContext, ExecutionResult, execute, read_cluster_state, undo
-from opsk.remapping.journal import FileJournal, Line, PlannedRemap
+from opsk.remapping.journal import FileJournal, JournalLine, PlannedRemap
 from opsk.remapping.preparation import PlanBasis, RunningLauncher, find_option, prepare_remap
 from opsk.slurm.commands.remap_commands import SlurmSite, Who
 from opsk.slurm.records import JobRecord
@@ -33,7 +33,7 @@ KEY = JobKey(cluster="small", job="7")
 """More than there are moments at which a process can be killed in four steps."""
 
 
-def option_of(kind: Kind = Kind.SPARE_NODE, way: Way = Way.REQUEUE) -> Option:
+def option_of(kind: OptionKind = OptionKind.SPARE_NODE, way: Way = Way.REQUEUE) -> Option:
     """GPU 1 of n2 is dead; n5 is free, and the ranks of n2 go there."""
     situation, _ = situation_of(Plan(tp=4, dp=4, global_batch=12), names(0, 3), free=["n5"])
     found = remap(situation, dead_gpu("n2", 1), Terms(job="7", site=SlurmSite(release=(24, 11))))
@@ -158,7 +158,7 @@ def _die_at(point: int, tmp_path: Path, path: Path, name: str, *, starts_by_itse
             os.kill(os.getpid(), signal.SIGKILL)
 
     class Mortal(FileJournal):
-        def add(self, remap: str, line: Line) -> None:
+        def add(self, remap: str, line: JournalLine) -> None:
             moment()
             super().add(remap, line)
             moment()
@@ -180,7 +180,7 @@ def test_a_job_that_started_by_itself_on_other_nodes_is_told(tmp_path: Path) -> 
     world = SlurmWorld(path)
     context = hands_of(tmp_path, world)
     planned = begun_of(tmp_path, context)
-    context.journal.add(planned.id, Line(at_s=1e9, state="started", by="ann", number=1))
+    context.journal.add(planned.id, JournalLine(at_s=1e9, state="started", by="ann", number=1))
     world.change(lambda now: now["job"].update(restarts=1, nodes=["n0", "n1", "n2", "n4"]))
     found = execute(context.journal.read(planned.id), context)
     assert found.refused is not None
@@ -279,7 +279,7 @@ def test_undo_leaves_what_others_drained(tmp_path: Path, world: SlurmWorld) -> N
 
 
 def test_undo_of_waiting_lets_the_job_go(tmp_path: Path, world: SlurmWorld) -> None:
-    found = applied(tmp_path, world, option=option_of(Kind.WAIT, Way.HOLD))
+    found = applied(tmp_path, world, option=option_of(OptionKind.WAIT, Way.HOLD))
     assert world.job("7").reason == "JobHeldUser"
     context = hands_of(tmp_path, world)
     undone = undo(context.journal.read(found.journal or ""), context, rights=ALL)
@@ -309,7 +309,7 @@ def test_an_option_is_chosen_by_kind_or_number() -> None:
     situation, _ = situation_of(Plan(tp=4, dp=4, global_batch=12), names(0, 3), free=["n5"])
     answer = remap(situation, dead_gpu("n2", 1), Terms(job="7"))
     assert find_option(answer, "1") is answer.options[0]
-    assert find_option(answer, "wait").kind is Kind.WAIT
+    assert find_option(answer, "wait").kind is OptionKind.WAIT
     with pytest.raises(InputError, match="no option"):
         find_option(answer, "99")
 
@@ -331,7 +331,7 @@ def test_rights_are_those_that_slurm_tells(
     assert Who.USER in find_caller_rights(JOB, lambda _: (0, level), lambda: "slurm(64030)")
 
 
-def launched_begun(tmp_path: Path, context: ExecutionContext, kind: Kind) -> PlannedRemap:
+def launched_begun(tmp_path: Path, context: ExecutionContext, kind: OptionKind) -> PlannedRemap:
     """A job on n0 to n3 that holds n4 to spare, with a launcher of the caller's own."""
     situation, _ = situation_of(Plan(tp=4, dp=4, global_batch=12), names(0, 3), spares=["n4"])
     terms = Terms(job="7", site=SlurmSite(release=(24, 11)), rank_file=str(tmp_path / "ranks"))
@@ -369,7 +369,7 @@ def with_launcher(tmp_path: Path, world: SlurmWorld, refuses: str = "") -> Execu
 
 def test_a_launcher_gets_the_map_and_nothing_leaves_the_queue(tmp_path: Path, world: SlurmWorld) -> None:
     context = with_launcher(tmp_path, world)
-    planned = launched_begun(tmp_path, context, Kind.SPARE_NODE)
+    planned = launched_begun(tmp_path, context, OptionKind.SPARE_NODE)
     done = execute(context.journal.read(planned.id), context)
     assert (done.refused, done.left) == (None, ())
     assert verbs(world) == ["reason"]
@@ -384,13 +384,13 @@ def test_a_launcher_gets_the_map_and_nothing_leaves_the_queue(tmp_path: Path, wo
 
 def test_what_a_launcher_refuses_is_told(tmp_path: Path, world: SlurmWorld) -> None:
     context = with_launcher(tmp_path, world, refuses="torchrun numbers ranks node by node")
-    planned = launched_begun(tmp_path, context, Kind.SPARE_NODE)
+    planned = launched_begun(tmp_path, context, OptionKind.SPARE_NODE)
     assert "torchrun numbers" in (execute(context.journal.read(planned.id), context).said or "")
 
 
 def test_another_plan_is_no_launchers_business(tmp_path: Path, world: SlurmWorld) -> None:
     """Its command would have to change too."""
     context = with_launcher(tmp_path, world)
-    planned = launched_begun(tmp_path, context, Kind.SHRINK_DP)
+    planned = launched_begun(tmp_path, context, OptionKind.SHRINK_DP)
     assert planned.decision is None
     assert [who for _, who in planned.left] == ["in the job"]

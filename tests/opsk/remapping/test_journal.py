@@ -16,7 +16,7 @@ from opsk.errors import InputError, UnavailableError
 from opsk.job_key import JobKey
 from opsk.remapping.cluster_state import InitialState, Preconditions, Step
 from opsk.remapping.decision import Decision
-from opsk.remapping.journal import FileJournal, Line, PlannedRemap, default_folder, new_id
+from opsk.remapping.journal import FileJournal, JournalLine, PlannedRemap, default_folder, new_id
 from opsk.slurm.commands.remap_commands import Action, ActionKind
 
 NAME = "7-20250101T000000-abcdef"
@@ -35,9 +35,9 @@ BEGUN = PlannedRemap(
     decision=Decision(id=NAME, job="7", hosts=("n1", "n2"), gpu_order=(("n1", "0,2"),)),
 )  # fmt: skip
 LINES = (
-    Line(at_s=1e9, state="applying", by="ann"),
-    Line(at_s=1e9, state="started", by="ann", number=0),
-    Line(at_s=1e9 + 1, state="done", by="ann", number=0, said="x\ny \x1b[31m"),
+    JournalLine(at_s=1e9, state="applying", by="ann"),
+    JournalLine(at_s=1e9, state="started", by="ann", number=0),
+    JournalLine(at_s=1e9 + 1, state="done", by="ann", number=0, said="x\ny \x1b[31m"),
 )
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from opsk.diagnosis.events.observations import Event, Part, Severity
+from opsk.diagnosis.events.observations import Event, FailedPart, Severity
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.store.database.engine import open_store
 from opsk.store.records.failures import FailureSeen, find_failures
@@ -26,7 +26,8 @@ RECORD = JobRecord(
     submit_time=SUBMITTED, start_time=SUBMITTED,
 )  # fmt: skip
 EVENT = Event(
-    key="gpu:n0/1", failed="gpu:n0/1", part=Part.GPU, severity=Severity.FATAL, first_seen_s=NOW_S, last_seen_s=NOW_S,
+    key="gpu:n0/1", failed="gpu:n0/1", part=FailedPart.GPU, severity=Severity.FATAL,
+    first_seen_s=NOW_S, last_seen_s=NOW_S,
     text="XID 79: it fell off the bus", nodes=("n0",), jobs=(7,),
 )  # fmt: skip
 

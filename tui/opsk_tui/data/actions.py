@@ -29,7 +29,7 @@ from opsk.remapping.preparation import find_launcher, is_for_launcher
 from opsk.slurm.adapter import slurm_client
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.commands.remap_commands import Command, Where, Who
-from opsk_tui.data.feed_port import Choice, Outcome, PlacementView, Proposal, Undoing
+from opsk_tui.data.feed_port import Outcome, PlacementView, Proposal, RemapChoice, Undoing
 
 _MAX_PROPOSALS = 16
 RANK_FILE = "opsk-ranks.txt"
@@ -104,10 +104,10 @@ class SlurmActions:
 
         is_predicted = gathered.placement_inputs.step is not COMMUNICATION_ONLY
 
-        def choice(option: Option) -> Choice:
+        def choice(option: Option) -> RemapChoice:
             is_taken = has_launcher and is_for_launcher(option)
             preview = seats.preview(gathered.situation, broken, option)
-            return Choice(
+            return RemapChoice(
                 option=option, goodput=option.goodput, before=_build_slot_map(preview.before),
                 after=_build_slot_map(preview.after),
                 mine=tuple(_may(command, rights, has_launcher=is_taken) for command in option.commands),

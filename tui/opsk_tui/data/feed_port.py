@@ -138,7 +138,7 @@ class PlacementView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class RemapChoice:
     """One remap option with the data that the screen shows beside it.
 
     Parameters
@@ -181,7 +181,7 @@ class Proposal:
     key: str
     job_id: int
     failed: tuple[str, ...]
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[RemapChoice, ...] = ()
     nothing_to_do: str = ""
     notes: tuple[str, ...] = ()
 

@@ -64,7 +64,7 @@ class StateFilter(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Selection:
     """The user's selection."""
 
     metric: Metric = Metric.UTILISATION
@@ -74,7 +74,7 @@ class Choice:
     health: Health | None = None
     words: str = ""
 
-    def without_filters(self) -> Choice:
+    def without_filters(self) -> Selection:
         """Return the same with every node."""
         return replace(self, partition="", state=StateFilter.ALL, health=None)
 
@@ -105,7 +105,7 @@ def node_text(known: ViewIndex, row: int) -> str:
     return safe(" ".join(words)).casefold()
 
 
-def chosen_rows(known: ViewIndex, choice: Choice) -> NDArray[np.intp]:
+def chosen_rows(known: ViewIndex, choice: Selection) -> NDArray[np.intp]:
     """Return the rows of the nodes that are shown, in order."""
     nodes = known.view.nodes
     keep = np.ones(len(nodes), dtype=bool)
@@ -136,7 +136,7 @@ _STATE_TESTS: dict[StateFilter, Callable[[ViewIndex, NodeRecord], bool]] = {
 }
 
 
-def _order(known: ViewIndex, choice: Choice) -> NDArray[np.float64]:
+def _order(known: ViewIndex, choice: Selection) -> NDArray[np.float64]:
     """Return the number by which rows are sorted, lowest first."""
     if choice.sort is Sort.HEALTH:
         return np.asarray(-1.0 * known.worst, dtype=np.float64)
@@ -223,7 +223,7 @@ class ClusterScreen(ViewScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.choice = Choice()
+        self.choice = Selection()
         self._marked: int | None = None
         self._last_look: tuple[object, ...] = ()
         self._codes: NDArray[np.uint8] | None = None

@@ -19,7 +19,7 @@ _WIDEST = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Confirmation:
     """The commands in order, and which of them the caller may run."""
 
     title: str
@@ -37,7 +37,7 @@ class ConfirmScreen(ModalScreen[bool]):
         Binding("c", "copy", "Copy the commands"),
     ]
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Confirmation) -> None:
         super().__init__()
         self.question = question
 

@@ -14,8 +14,8 @@ from textual.worker import Worker
 from opsk.diagnosis.events.observations import Event, Severity
 from opsk.errors import OpskError
 from opsk_tui.app_port import Top
-from opsk_tui.data.feed_port import Choice, Outcome, PlacementView, Proposal, Undoing
-from opsk_tui.screens.confirm import ConfirmScreen, Question
+from opsk_tui.data.feed_port import Outcome, PlacementView, Proposal, RemapChoice, Undoing
+from opsk_tui.screens.confirm import Confirmation, ConfirmScreen
 from opsk_tui.text import NOT_KNOWN, duration, fit_text, host_list, number, percent, safe, wrap_text
 from opsk_tui.widgets.canvas import Bar, Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
@@ -29,7 +29,7 @@ _FOLLOWS_S = 2.0
 _APPLYING, _UNDOING = "Applying …", "Undoing …"
 
 
-def render_choice(choice: Choice, width: int) -> list[Section]:
+def render_choice(choice: RemapChoice, width: int) -> list[Section]:
     """Return an option in full: reasons, rank placement before and after, times, commands."""
     option = choice.option
     why: list[Line] = [[(part, "text")] for line in option.why for part in wrap_text(safe(line), width)]
@@ -153,7 +153,7 @@ class OptionsScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Put the options above the preview."""
-        columns: tuple[Column[Choice], ...] = (
+        columns: tuple[Column[RemapChoice], ...] = (
             Column(key="kind", title="OPTION", width=10, rank=0,
                            cell=lambda choice: (choice.option.kind.value, "strong")),
             Column(key="title", title="WHAT IT DOES", width=14, rank=2,
@@ -177,7 +177,7 @@ class OptionsScreen(ModalScreen[None]):
                            order=lambda choice: choice.option.lost_s),
         )  # fmt: skip
         yield Bar(id="title", fill="bar")
-        yield Table[Choice](columns, lambda choice: choice.option.title, empty="Computing options …", id="choices")
+        yield Table[RemapChoice](columns, lambda choice: choice.option.title, empty="Computing options …", id="choices")
         yield Document(id="preview")
         yield Bar(id="help-keys", fill="bar")
 
@@ -223,7 +223,7 @@ class OptionsScreen(ModalScreen[None]):
             self.show()
 
     @property
-    def table(self) -> Table[Choice]:
+    def table(self) -> Table[RemapChoice]:
         """The options."""
         return self.query_one("#choices", Table)
 
@@ -336,7 +336,7 @@ class OptionsScreen(ModalScreen[None]):
         option = choice.option
         mine = choice.mine or tuple(False for _ in option.commands)
         notes = [f"needs: {need}" for need in option.needs]
-        question = Question(title=option.title, commands=option.commands, mine=mine, notes=notes)
+        question = Confirmation(title=option.title, commands=option.commands, mine=mine, notes=notes)
         index = self._proposal.choices.index(choice)
         self.app.push_screen(ConfirmScreen(question), lambda yes: self._apply(index) if yes else None)
 
@@ -387,7 +387,7 @@ class OptionsScreen(ModalScreen[None]):
 
         title = f"Undo {journal}"
         notes = undoing.stays if undoing.commands else ("nothing can be taken back:", *undoing.stays)
-        question = Question(title=title, commands=undoing.commands, mine=undoing.mine, notes=notes)
+        question = Confirmation(title=title, commands=undoing.commands, mine=undoing.mine, notes=notes)
         self.app.push_screen(ConfirmScreen(question), on_answer)
 
     async def _undo(self, journal: str, undoing: Undoing) -> None:
@@ -402,14 +402,14 @@ class OptionsScreen(ModalScreen[None]):
         self.top.feed.ask_now()
 
 
-def _speed(choice: Choice) -> Cell:
+def _speed(choice: RemapChoice) -> Cell:
     predicted = choice.option.predicted
     if not choice.is_predicted:
         return NOT_KNOWN, "dim"
     return number(predicted.tokens_per_s) if predicted.tokens_per_s else f"{predicted.sequences_per_s:.3g}/s", "text"
 
 
-def _loss(choice: Choice) -> Cell:
+def _loss(choice: RemapChoice) -> Cell:
     loss = choice.option.predicted.loss
     words = percent(loss) if loss > -0.005 else "faster"
     return words, "ok" if loss < 0.02 else "watch" if loss < 0.2 else "bad"

@@ -22,10 +22,10 @@ from opsk_jobcheck.scripts.bash.values import (
     MAX_ARRAY_WORDS,
     PRINTED,
     Array,
-    Part,
     Scalar,
     Text,
     Variable,
+    WordPart,
     is_countable,
     join,
     literal,
@@ -110,8 +110,8 @@ class Expander:
 
     def _expand_split(self, word: Word) -> list[Text]:
         """Expand one word to the words it becomes."""
-        done: list[list[Part]] = []
-        current: list[Part] | None = None
+        done: list[list[WordPart]] = []
+        current: list[WordPart] | None = None
         vanishes, stays = False, False
         waiting = word.segments[::-1]
         while waiting:
@@ -444,7 +444,7 @@ def _shift_offset(segment: Param, offset: int) -> Param:
 
 def _make_unknown_words(why: str, line: int) -> Text:
     """Return a text that may be any number of unknown words."""
-    return Text((Part("", line, why or "not known", many=True),))
+    return Text((WordPart("", line, why or "not known", many=True),))
 
 
 def _shorten(command: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from opsk_jobcheck.scripts.bash.syntax import Arith, Lit, Output, Param, Segment, Word
-from opsk_jobcheck.scripts.bash.values import Part, Text
+from opsk_jobcheck.scripts.bash.values import Text, WordPart
 
 MARK_OPEN, MARK_CLOSE = "\ue000", "\ue001"
 MARK = re.compile(f"{MARK_OPEN}([0-9]+){MARK_CLOSE}")
@@ -60,7 +60,7 @@ class Source:
     text: str
     starts: list[int]
     lines: list[int]
-    unknown: list[Part] = field(default_factory=list)
+    unknown: list[WordPart] = field(default_factory=list)
     work: int = 0
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ def build_script_source(text: str, *, start: int = 0, number_spans: Sequence[tup
     """
     clean = text.replace(MARK_OPEN, "?").replace(MARK_CLOSE, "?")
     unknown = [
-        Part("", 0, f"number {index} may be any", filled=True, number=True) for index in range(len(number_spans))
+        WordPart("", 0, f"number {index} may be any", filled=True, number=True) for index in range(len(number_spans))
     ]
     for index, (begin, end) in reversed(list(enumerate(number_spans))):
         clean = f"{clean[:begin]}{MARK_OPEN}{index}{MARK_CLOSE}{clean[end:]}"
@@ -100,7 +100,7 @@ def build_script_source(text: str, *, start: int = 0, number_spans: Sequence[tup
     return Source(clean, starts, list(range(start + 1, start + len(starts) + 1)), unknown)
 
 
-def build_line_source(text: str, line: int, unknown: list[Part]) -> Source:
+def build_line_source(text: str, line: int, unknown: list[WordPart]) -> Source:
     """Return the source of a piece of text that stands on one line of the script."""
     return Source(text, [0], [line], unknown)
 
@@ -109,7 +109,7 @@ def build_expanded_source(text: Text) -> Source:
     """Return the source of an expanded text, each character keeping the line that it was written on."""
     pieces: list[str] = []
     starts, lines = [0], [text.parts[0].line if text.parts else 0]
-    unknown: list[Part] = []
+    unknown: list[WordPart] = []
     offset = 0
     for part in text.parts:
         piece = part.text
@@ -123,20 +123,20 @@ def build_expanded_source(text: Text) -> Source:
     return Source("".join(pieces), starts, lines, unknown)
 
 
-def restore_unknown_parts(source: Source, text: str, line: int) -> list[Part]:
+def restore_unknown_parts(source: Source, text: str, line: int) -> list[WordPart]:
     """Return a literal piece of a source as parts, its marks turned back into the unknown parts they stand for."""
     if MARK_OPEN not in text:
-        return [Part(text, line)]
-    parts: list[Part] = []
+        return [WordPart(text, line)]
+    parts: list[WordPart] = []
     position = 0
     for match in MARK.finditer(text):
         if match.start() > position:
-            parts.append(Part(text[position : match.start()], line))
+            parts.append(WordPart(text[position : match.start()], line))
         index = int(match.group(1)[:9])
-        parts.append(source.unknown[index] if index < len(source.unknown) else Part("", line, "not known"))
+        parts.append(source.unknown[index] if index < len(source.unknown) else WordPart("", line, "not known"))
         position = match.end()
     if position < len(text):
-        parts.append(Part(text[position:], line))
+        parts.append(WordPart(text[position:], line))
     return parts
 
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS
 from opsk_jobcheck.scripts.bash.values import (
     Array,
-    Part,
     Scalar,
     Text,
     Variable,
+    WordPart,
     blend,
     find_mentions,
     is_countable,
@@ -33,7 +33,7 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 EXPORTED, ALL_EXPORTED = "export ", "export *"
 """Prefix of the names under which a scope records exported variables, and the name for ``set -a``.
 No variable of a shell can have such a name."""
-LOST = (Text((Part("", 0, "the arguments are moved in a way that is not followed", many=True),)),)
+LOST = (Text((WordPart("", 0, "the arguments are moved in a way that is not followed", many=True),)),)
 """Unknown arguments of unknown number."""
 BY_BASH = frozenset(
     {
@@ -270,11 +270,11 @@ def _blend_values(values: list[Variable | None], why: str, line: int) -> Variabl
         while all(len(row) > common and row[common].key == rows[0][common].key for row in rows):
             common += 1
         rest = find_mentions(part for row in rows for word in row[common:] for part in word.parts)
-        return Array((*rows[0][:common], Text((Part("", line, why, many=True, mentions=rest),))))
+        return Array((*rows[0][:common], Text((WordPart("", line, why, many=True, mentions=rest),))))
     texts = [value.text for value in values if isinstance(value, Scalar)]
     if len(texts) < len(values):
         mentions = find_mentions(part for text in texts for part in text.parts)
-        return Scalar(Text((Part("", line, why, mentions=mentions),)))
+        return Scalar(Text((WordPart("", line, why, mentions=mentions),)))
     common_text = texts[0]
     for text in texts[1:]:
         common_text = blend(common_text, text, why, line)

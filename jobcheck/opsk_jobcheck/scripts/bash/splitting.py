@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from opsk_jobcheck.scripts.bash.lexer import MARK_OPEN
 from opsk_jobcheck.scripts.bash.syntax import Lit, Word
-from opsk_jobcheck.scripts.bash.values import MAX_VALUE_CHARS, Part, Text
+from opsk_jobcheck.scripts.bash.values import MAX_VALUE_CHARS, Text, WordPart
 
 DEFAULT_IFS = " \t\n"
 MAX_WORDS = 256
@@ -107,7 +107,7 @@ def get_literal_text(word: Word) -> str:
     return text if len(text) <= MAX_VALUE_CHARS and "{" not in text and MARK_OPEN not in text else ""
 
 
-def extend_word(word: list[Part] | None, parts: Iterable[Part]) -> list[Part]:
+def extend_word(word: list[WordPart] | None, parts: Iterable[WordPart]) -> list[WordPart]:
     """Add parts to a word that may not have begun; in place, so that long words stay cheap."""
     if word is None:
         return list(parts)
@@ -121,14 +121,16 @@ def may_vanish(members: Sequence[Text], index: int) -> bool:
     return any(parts and all(part.many and not part.text for part in parts) for parts in pair)
 
 
-def split_at_ifs(ifs: str | None, text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:
+def split_at_ifs(
+    ifs: str | None, text: Text, done: list[list[WordPart]], current: list[WordPart] | None
+) -> list[WordPart] | None:
     """Split a text at IFS; finished words go to ``done``, the open one is returned."""
     if ifs == DEFAULT_IFS:
         return _split_parts(text, done, current)
     known = text.known
     if ifs is None or known is None:
         why = text.why or "IFS is not known"
-        return extend_word(current, (Part("", text.line, why, many=True),)) if text.parts else current
+        return extend_word(current, (WordPart("", text.line, why, many=True),)) if text.parts else current
     fields = split_fields(known, ifs)
     if not fields:
         if known and current is not None:
@@ -142,7 +144,7 @@ def split_at_ifs(ifs: str | None, text: Text, done: list[list[Part]], current: l
         if index:
             done.append(current or [])
             current = []
-        current = extend_word(current, (Part(field, text.line),) if field else ())
+        current = extend_word(current, (WordPart(field, text.line),) if field else ())
     offset, last = fields[-1]
     if offset + len(last) < len(known):
         done.append(current or [])
@@ -150,7 +152,7 @@ def split_at_ifs(ifs: str | None, text: Text, done: list[list[Part]], current: l
     return current
 
 
-def _split_parts(text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:
+def _split_parts(text: Text, done: list[list[WordPart]], current: list[WordPart] | None) -> list[WordPart] | None:
     """Split a text at blanks; finished words go to ``done``, the open one is returned."""
     for part in text.parts:
         if part.why:
@@ -162,5 +164,5 @@ def _split_parts(text: Text, done: list[list[Part]], current: list[Part] | None)
                 done.append(current)
                 current = None
             if piece:
-                current = extend_word(current, (Part(piece, part.line),))
+                current = extend_word(current, (WordPart(piece, part.line),))
     return current

@@ -26,7 +26,7 @@ PRINTED = "it is what `"
 _new = tuple.__new__
 
 
-class Part(NamedTuple):
+class WordPart(NamedTuple):
     """A piece of text that was written on ``line``; when ``why`` is given the piece is unknown and ``text`` empty.
 
     ``filled``: an unknown piece is certainly not the empty string; ``many``: it may be several words, or none;
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 class Text(NamedTuple):
     """A string as far as it is known."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[WordPart, ...] = ()
 
     @property
     def known(self) -> str | None:
@@ -194,7 +194,7 @@ class Run:
     places: Places = field(default_factory=Places)
 
 
-def _unknown_key(part: Part) -> str:
+def _unknown_key(part: WordPart) -> str:
     """Return a key that differs for unknown pieces that may differ."""
     return f"\0{part.why}\0{part.line}\0" if part.why.startswith(PRINTED) else f"\0{part.why}\0"
 
@@ -218,13 +218,13 @@ def literal(text: str, line: int) -> Text:
     """Return a wholly known text; made without the detour over defaults, for a script has hundreds of them."""
     if not text:
         return NOTHING
-    part = _new(Part, (text, line, "", False, False, (), False))
+    part = _new(WordPart, (text, line, "", False, False, (), False))
     return _new(Text, ((part,),))
 
 
 def unknown(why: str, line: int, *, filled: bool = False) -> Text:
     """Return a wholly unknown text."""
-    return Text((Part("", line, why or "not known", filled),))
+    return Text((WordPart("", line, why or "not known", filled),))
 
 
 def join(texts: Sequence[Text]) -> Text:
@@ -233,7 +233,7 @@ def join(texts: Sequence[Text]) -> Text:
         only = texts[0].parts[0]
         if (only.text or only.why) and len(only.text) <= MAX_VALUE_CHARS:
             return texts[0]
-    parts: list[Part] = []
+    parts: list[WordPart] = []
     chars = 0
     open_line: int | None = None  # of the literal at the end, if there is one
     for text in texts:
@@ -244,7 +244,7 @@ def join(texts: Sequence[Text]) -> Text:
             elif piece := part.text:
                 chars += len(piece)
                 if part.line == open_line:
-                    parts[-1] = Part(parts[-1].text + piece, open_line)
+                    parts[-1] = WordPart(parts[-1].text + piece, open_line)
                 else:
                     parts.append(part)
                     open_line = part.line
@@ -262,29 +262,29 @@ def blend(left: Text, right: Text, why: str, line: int) -> Text:
         return left
     head = _find_shared(list(left.parts), list(right.parts), from_end=False)
     tail = _find_shared(_drop_parts(left.parts, head), _drop_parts(right.parts, head), from_end=True)
-    middle = Part(
+    middle = WordPart(
         "", line, why, mentions=find_mentions((*_drop_parts(left.parts, head), *_drop_parts(right.parts, head)))
     )
     return join((Text(tuple(head)), Text((middle,)), Text(tuple(tail))))
 
 
-def find_mentions(parts: Iterable[Part]) -> tuple[str, ...]:
+def find_mentions(parts: Iterable[WordPart]) -> tuple[str, ...]:
     """Return the words of some parts that look like flags or overrides, and what unknown ones among them may hold."""
     words = {word for part in parts for word in (*part.mentions, *part.text.split())}
     return tuple(sorted(word for word in words if word.startswith("-") or "=" in word))[:MAX_MENTIONS]
 
 
-def _find_shared(left: list[Part], right: list[Part], *, from_end: bool) -> list[Part]:
+def _find_shared(left: list[WordPart], right: list[WordPart], *, from_end: bool) -> list[WordPart]:
     """Return the parts that two rows share at their start or end, the last one cut at a blank."""
     if from_end:
         left, right = left[::-1], right[::-1]
-    shared: list[Part] = []
-    for left_part, right_part in zip_longest(left, right, fillvalue=Part()):
+    shared: list[WordPart] = []
+    for left_part, right_part in zip_longest(left, right, fillvalue=WordPart()):
         if (left_part.text, left_part.why) == (right_part.text, right_part.why):
             shared.append(left_part)
             continue
         if piece := _find_common_words(left_part.text, right_part.text, from_end=from_end):
-            shared.append(Part(piece, left_part.line))
+            shared.append(WordPart(piece, left_part.line))
         break
     return shared[::-1] if from_end else shared
 
@@ -314,11 +314,11 @@ def _next_is_blank(left: str, right: str, length: int, *, from_end: bool) -> boo
     return following in (" ", "\t", "\n")
 
 
-def _drop_parts(parts: tuple[Part, ...], head: list[Part]) -> list[Part]:
+def _drop_parts(parts: tuple[WordPart, ...], head: list[WordPart]) -> list[WordPart]:
     """Return parts without the characters of ``head``, which they start with (but for a blank added to it)."""
     count = sum(len(part.text) for part in head)
     unknown_count = sum(bool(part.why) for part in head)
-    rest: list[Part] = []
+    rest: list[WordPart] = []
     for part in parts:
         if part.why:
             if unknown_count:
@@ -329,5 +329,5 @@ def _drop_parts(parts: tuple[Part, ...], head: list[Part]) -> list[Part]:
         cut = min(count, len(part.text))
         count -= cut
         if part.text[cut:]:
-            rest.append(Part(part.text[cut:], part.line))
+            rest.append(WordPart(part.text[cut:], part.line))
     return rest

@@ -26,7 +26,7 @@ _MODULES = re.compile(
     r"vllm\.entrypoints\.(openai\.)?api_server|sglang\.launch_server|(.*/)?sglang/launch_server\.py"
     r"|trl\.scripts\.vllm_serve\w*|(.*/)?vllm_serve\w*\.py|(.*/)?start_vllm\w*\.py"
 )
-_APART = (roles.Place.PERHAPS, roles.Place.OTHER_GPUS)
+_APART = (roles.WeightPlace.PERHAPS, roles.WeightPlace.OTHER_GPUS)
 MAX_NAME = 512
 
 
@@ -104,5 +104,5 @@ def _limit_to_ranks(findings: Findings, ranks: int) -> None:
             findings.values.pop(name, None)
     findings.options.pop(RANKS, None)
     if findings.options.get(roles.ENGINE_PLACE):
-        findings.options[roles.ENGINE_PLACE] = roles.Place.OTHER_GPUS.value
+        findings.options[roles.ENGINE_PLACE] = roles.WeightPlace.OTHER_GPUS.value
     findings.problems[:] = [problem for problem in findings.problems if DISAGREE not in problem.what]

@@ -161,7 +161,7 @@ def _read_reinforced(settings: RoleSettings, findings: Findings, invocation: Inv
     if not is_remote and _name(settings, findings, names.REWARD_MODEL, roles.REWARD_MODEL):
         _state_frozen(settings, findings, roles.REWARD, names.REWARD_OFFLOAD, is_near=shares_all)
     if estimator == names.NEEDS_CRITIC:
-        findings.options[roles.CRITIC] = (roles.Place.GPU if shares_all else roles.Place.OTHER_GPUS).value
+        findings.options[roles.CRITIC] = (roles.WeightPlace.GPU if shares_all else roles.WeightPlace.OTHER_GPUS).value
         if not _name(settings, findings, names.CRITIC_MODEL, roles.CRITIC_MODEL):
             _name(settings, findings, (*names.REWARD_MODEL, *names.MODEL), roles.CRITIC_MODEL)
         findings.options[roles.CRITIC_BATCH] = str(findings.get("plan.micro_batch") or 1)
@@ -196,7 +196,7 @@ def _read_engine(settings: RoleSettings, findings: Findings, *, shares_all: bool
         findings.options[roles.ENGINE] = roles.OWN_GENERATION
         return
     findings.options[roles.ENGINE] = "vllm"
-    findings.options[roles.ENGINE_PLACE] = (roles.Place.GPU if shares_all else roles.Place.OTHER_GPUS).value
+    findings.options[roles.ENGINE_PLACE] = (roles.WeightPlace.GPU if shares_all else roles.WeightPlace.OTHER_GPUS).value
     share = settings.word(*names.MEMORY_SHARE, otherwise=names.USUAL_SHARE)
     tp = settings.number(*names.ENGINE_TP, otherwise=1)
     if share is None or roles.parse_share(share) is None or tp is None:
@@ -213,8 +213,8 @@ def _state_frozen(
     settings: RoleSettings, findings: Findings, option: str, offload: tuple[str, ...], *, is_near: bool = True
 ) -> None:
     """State where a frozen model is."""
-    place = roles.Place.GPU if is_near else roles.Place.OTHER_GPUS
-    findings.options[option] = (roles.Place.HOST if settings.is_on(*offload) else place).value
+    place = roles.WeightPlace.GPU if is_near else roles.WeightPlace.OTHER_GPUS
+    findings.options[option] = (roles.WeightPlace.HOST if settings.is_on(*offload) else place).value
 
 
 def _count_gpus(settings: RoleSettings, role: str) -> int:

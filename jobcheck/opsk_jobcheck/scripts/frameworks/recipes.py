@@ -14,7 +14,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     read_fsdp_details,
     read_fsdp_settings,
 )
-from opsk_jobcheck.scripts.launchers.accelerate import FSDP_OPTION, Launch
+from opsk_jobcheck.scripts.launchers.accelerate import FSDP_OPTION, AccelerateSettings
 from opsk_jobcheck.scripts.launchers.programs import (
     Program,
     collect_flags,
@@ -74,7 +74,7 @@ def read_sharding(config: ConfigFile, invocation: Invocation, reading: Reading) 
 
 
 def state_open_fields(
-    config: ConfigFile, invocation: Invocation, reading: Reading, *, launch: Launch | None, doubt: bool
+    config: ConfigFile, invocation: Invocation, reading: Reading, *, launch: AccelerateSettings | None, doubt: bool
 ) -> None:
     """Mark unstated fields as unknown, or state that ranks are data-parallel only."""
     findings = reading.findings

@@ -252,11 +252,11 @@ def _read_reference(settings: RoleSettings, findings: Findings) -> None:
         return
     if findings.options.get(ENGINE) == MEGATRON_ENGINE:
         is_host = settings.is_on(f"{verl.REFERENCE}.{verl.MEGATRON_WEIGHTS_REST}")
-        findings.options[roles.REFERENCE] = (roles.Place.HOST if is_host else roles.Place.GPU).value
+        findings.options[roles.REFERENCE] = (roles.WeightPlace.HOST if is_host else roles.WeightPlace.GPU).value
         findings.options[roles.REFERENCE_BITS] = "16"
         return
     is_host = settings.is_on(f"{verl.REFERENCE}.{verl.WEIGHTS_REST}")
-    findings.options[roles.REFERENCE] = (roles.Place.HOST if is_host else roles.Place.PERHAPS).value
+    findings.options[roles.REFERENCE] = (roles.WeightPlace.HOST if is_host else roles.WeightPlace.PERHAPS).value
     findings.options[roles.REFERENCE_BITS] = "32"
 
 
@@ -265,7 +265,7 @@ def _read_critic(settings: RoleSettings, findings: Findings) -> None:
     section = verl.CRITIC
     if not _has_critic(settings):
         return
-    findings.options[roles.CRITIC] = roles.Place.GPU.value
+    findings.options[roles.CRITIC] = roles.WeightPlace.GPU.value
     _name(settings, f"{section}.model.path", roles.CRITIC_MODEL, findings)
     micro = settings.number(f"{section}.{verl.MICRO}", otherwise=findings.get("plan.micro_batch") or 1)
     if micro:
@@ -290,7 +290,7 @@ def _read_reward(settings: RoleSettings, findings: Findings) -> None:
         settings.doubts.append(("a reward model with an engine of its own", 0))
         return
     is_host = settings.is_on(f"{section}.model.{verl.WEIGHTS_REST}")
-    findings.options[roles.REWARD] = (roles.Place.HOST if is_host else roles.Place.PERHAPS).value
+    findings.options[roles.REWARD] = (roles.WeightPlace.HOST if is_host else roles.WeightPlace.PERHAPS).value
     _name(settings, f"{section}.model.path", roles.REWARD_MODEL, findings)
 
 

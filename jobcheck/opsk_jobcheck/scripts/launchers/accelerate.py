@@ -65,7 +65,7 @@ _MEGATRON = {"tp_degree": "plan.tp", "pp_degree": "plan.pp", "context_parallel_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class AccelerateSettings:
     """The settings of accelerate: its flags, and its file (with ``why`` where one is named and not read)."""
 
     given: dict[str, Entry]
@@ -84,7 +84,9 @@ class Launch:
         return entry if entry is not None else self.config.entry(section, name.removeprefix(_find_prefix(section)))
 
 
-def find_accelerate_launch(words: tuple[Text, ...], invocation: Invocation, reading: Reading) -> Launch | None:
+def find_accelerate_launch(
+    words: tuple[Text, ...], invocation: Invocation, reading: Reading
+) -> AccelerateSettings | None:
     """Return the settings of accelerate in the words before the program; ``None`` where another launcher is used."""
     names = [word.shown.rpartition("/")[2] for word in words if len(word.shown) < 4096]
     if not any(name in ("accelerate", "accelerate-launch", "accelerate.commands.launch") for name in names):
@@ -92,13 +94,15 @@ def find_accelerate_launch(words: tuple[Text, ...], invocation: Invocation, read
     given = collect_flags(parse_arguments(words, valueless=SWITCHES))
     named = parse_arguments(words, valueless=SWITCHES).flags.get("--config-file")
     config = reading.config(named.value, invocation) if named else ConfigFile(path="")
-    bare = Launch(given=given, config=config, is_file_named=named is not None, line=words[-1].line if words else 0)
-    return Launch(
+    bare = AccelerateSettings(
+        given=given, config=config, is_file_named=named is not None, line=words[-1].line if words else 0
+    )
+    return AccelerateSettings(
         given=given, config=config, is_file_named=bare.is_file_named, line=invocation.line, kind=_find_kind(bare)
     )
 
 
-def read_accelerate(launch: Launch, invocation: Invocation, reading: Reading) -> None:
+def read_accelerate(launch: AccelerateSettings, invocation: Invocation, reading: Reading) -> None:
     """State the values that accelerate sets and the program's own flags did not."""
     findings = reading.findings
     _state_precision(launch, findings)
@@ -113,7 +117,7 @@ def read_accelerate(launch: Launch, invocation: Invocation, reading: Reading) ->
         mark_all_unknown(findings, ("plan.sharding", "plan.precision"), launch.config.why, launch.line)
 
 
-def _find_kind(launch: Launch) -> str | None:
+def _find_kind(launch: AccelerateSettings) -> str | None:
     """Return how accelerate distributes, by a flag or the file; ``None`` where that is unknown."""
     for name, kind in _KINDS.items():
         entry = launch.given.get(name)
@@ -123,14 +127,14 @@ def _find_kind(launch: Launch) -> str | None:
     return str(entry.value).rpartition(".")[2].upper() if entry is not None and entry.value is not None else None
 
 
-def _state_precision(launch: Launch, findings: Findings) -> None:
+def _state_precision(launch: AccelerateSettings, findings: Findings) -> None:
     """State the mixed precision: "no" states nothing, as the weights may be in 16 bits themselves."""
     entry = launch.find("mixed_precision")
     if entry is not None and is_open("plan.precision", findings) and not _is(entry, "no", "auto"):
         state_word(findings, "plan.precision", entry, _PRECISIONS)
 
 
-def _state_deepspeed(launch: Launch, invocation: Invocation, reading: Reading) -> None:
+def _state_deepspeed(launch: AccelerateSettings, invocation: Invocation, reading: Reading) -> None:
     """Read the DeepSpeed configuration that the launcher names, or its own few settings."""
     findings, section = reading.findings, "deepspeed_config"
     named = launch.find("deepspeed_config_file", section)
@@ -149,7 +153,7 @@ def _state_deepspeed(launch: Launch, invocation: Invocation, reading: Reading) -
             findings.options[option] = "cpu"
 
 
-def _state_fsdp(launch: Launch, findings: Findings) -> None:
+def _state_fsdp(launch: AccelerateSettings, findings: Findings) -> None:
     """State FSDP's sharding, recomputation and offloading."""
     section = "fsdp_config"
     if is_open("plan.sharding", findings):
@@ -173,7 +177,7 @@ def _state_fsdp(launch: Launch, findings: Findings) -> None:
         findings.options |= {OPTIMIZER_OFFLOAD: "cpu", WEIGHTS_OFFLOAD: "cpu"}
 
 
-def _state_ranks(launch: Launch, findings: Findings) -> None:
+def _state_ranks(launch: AccelerateSettings, findings: Findings) -> None:
     """State how many ranks there are and how they are split."""
     count = launch.find("num_processes")
     total = parse_integer(count.value) if count is not None and not count.why else None
@@ -200,7 +204,7 @@ def _state_ranks(launch: Launch, findings: Findings) -> None:
         findings.state("plan.dp", total, count.line, count.text, file=count.file)
 
 
-def _state_splits(launch: Launch, findings: Findings) -> None:
+def _state_splits(launch: AccelerateSettings, findings: Findings) -> None:
     """State tensor and context parallelism where a parallelism configuration asks for them."""
     section = "parallelism_config"
     for target, names in _SPLITS:

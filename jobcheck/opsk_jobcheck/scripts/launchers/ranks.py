@@ -76,7 +76,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class ProgramLaunch:
     """How a training program is started.
 
     ``step`` is the request of the ``srun`` before it, ``None`` without one. ``launcher_flags`` are the launcher's
@@ -92,13 +92,13 @@ class Launch:
     is_alone: bool = False
 
 
-def find_launch(run: Run, invocation: Invocation | None) -> Launch | None:
+def find_launch(run: Run, invocation: Invocation | None) -> ProgramLaunch | None:
     """Return how the training command of a script is started, ``None`` where there is no such command."""
     if invocation is None:
         return None
     words = _find_launcher_words(invocation)
     agent = next((name for word in words if (name := word.shown.rpartition("/")[2]) in _AGENTS), "")
-    return Launch(
+    return ProgramLaunch(
         launcher_flags=parse_arguments(words),
         agent=agent,
         step=_find_step(run.invocations, invocation),
@@ -119,7 +119,7 @@ def _may_spread(invocation: Invocation) -> bool:
     return not words or words[0].known is None or not SPREADS.isdisjoint(names_of(invocation))
 
 
-def state_launch(launch: Launch | None, resources: Resources, findings: Findings) -> None:
+def state_launch(launch: ProgramLaunch | None, resources: Resources, findings: Findings) -> None:
     """State nodes and GPUs of ``srun`` and the launcher, where the request to Slurm has none, or more."""
     step = launch.step if launch else None
     if launch is None or step is None:
@@ -133,7 +133,7 @@ def state_launch(launch: Launch | None, resources: Resources, findings: Findings
             findings.state(f"plan.{name}", value, launch.line, f"srun: {name.replace('_', ' ')} {value}")
 
 
-def _state_part(launch: Launch, step: Resources, resources: Resources, findings: Findings) -> None:
+def _state_part(launch: ProgramLaunch, step: Resources, resources: Resources, findings: Findings) -> None:
     """State the nodes and GPUs of a step on a part of the job's nodes; mark them unknown where Slurm chooses them.
 
     A step on one node may be one of several that train together: it counts where the launcher is given as many nodes
@@ -165,7 +165,9 @@ def _state_part(launch: Launch, step: Resources, resources: Resources, findings:
             findings.mark_unknown(name, why, launch.line)
 
 
-def check_launch(launch: Launch | None, resources: Resources, findings: Findings, *, is_preset: bool = False) -> bool:
+def check_launch(
+    launch: ProgramLaunch | None, resources: Resources, findings: Findings, *, is_preset: bool = False
+) -> bool:
     """Report ranks that do not match the GPUs, and nodes that do not match the job.
 
     ``is_preset``: the environment may state the number of nodes (``PET_NNODES``). Returns whether the launcher runs on
@@ -200,7 +202,7 @@ def check_launch(launch: Launch | None, resources: Resources, findings: Findings
     return takes_one_node and runs_on_one_node and (resources.nodes or 0) > 1
 
 
-def find_one_task_per_gpu(launch: Launch | None, resources: Resources) -> int | None:
+def find_one_task_per_gpu(launch: ProgramLaunch | None, resources: Resources) -> int | None:
     """Return the tasks of a node where they are requested, or where they are as many as its GPUs."""
     if resources.ntasks_per_node is not None:
         return resources.ntasks_per_node
@@ -209,7 +211,7 @@ def find_one_task_per_gpu(launch: Launch | None, resources: Resources) -> int | 
     return tasks if tasks and tasks == gpus else None
 
 
-def compute_tasks_per_node(launch: Launch | None, resources: Resources) -> int | None:
+def compute_tasks_per_node(launch: ProgramLaunch | None, resources: Resources) -> int | None:
     """Return how many tasks ``srun`` starts on a node, where that is known."""
     for source in (launch.step if launch else None, resources):
         if source is None:
@@ -223,7 +225,7 @@ def compute_tasks_per_node(launch: Launch | None, resources: Resources) -> int |
 
 
 def _compare_ranks(
-    findings: Findings, launch: Launch, per_node: tuple[Argument, int] | None, resources: Resources
+    findings: Findings, launch: ProgramLaunch, per_node: tuple[Argument, int] | None, resources: Resources
 ) -> None:
     """Compare the ranks of a node with its GPUs; with several tasks a node each of them starts as many."""
     requested = resources.gpus_per_node
@@ -255,7 +257,7 @@ def _compare_with_slurm(
     _report_problem(findings, argument.line, text, hint)
 
 
-def _report_one_node(findings: Findings, launch: Launch, resources: Resources) -> None:
+def _report_one_node(findings: Findings, launch: ProgramLaunch, resources: Resources) -> None:
     """Report that a launcher without a number of nodes takes one."""
     nodes = resources.nodes
     if not nodes or nodes < 2 or (launch.step is not None and launch.step.nodes == 1):
@@ -264,7 +266,7 @@ def _report_one_node(findings: Findings, launch: Launch, resources: Resources) -
     _report_problem(findings, launch.line, f"{what}{_cite(resources, findings, 'nodes')}", f"give --nnodes={nodes}")
 
 
-def _report_first_node(findings: Findings, launch: Launch, resources: Resources) -> None:
+def _report_first_node(findings: Findings, launch: ProgramLaunch, resources: Resources) -> None:
     """Report that a launcher runs where the batch script does, which is on one node."""
     nodes = resources.nodes
     if not nodes or nodes < 2:
@@ -274,7 +276,7 @@ def _report_first_node(findings: Findings, launch: Launch, resources: Resources)
     _report_problem(findings, launch.line, f"{what}{_cite(resources, findings, 'nodes')}", hint)
 
 
-def _report_missing_hosts(findings: Findings, launch: Launch, resources: Resources) -> bool:
+def _report_missing_hosts(findings: Findings, launch: ProgramLaunch, resources: Resources) -> bool:
     """Report that DeepSpeed stays on one node; return whether there are others."""
     nodes = resources.nodes
     if not nodes or nodes < 2:
@@ -349,7 +351,7 @@ def _parse_srun_request(words: tuple[Text, ...]) -> Directives:
 
 
 def find_few_ranks(
-    launch: Launch | None,
+    launch: ProgramLaunch | None,
     match: Match,
     resources: Resources,
     variables: Mapping[str, Variable],
@@ -397,7 +399,7 @@ def _find_few_by_program(match: Match, per_node: int) -> str:
     return ""
 
 
-def _find_few_by_mpi(launch: Launch, gpus: int | None) -> str:
+def _find_few_by_mpi(launch: ProgramLaunch, gpus: int | None) -> str:
     """Return the same of ``mpirun -np``."""
     for name in _MPI_RANKS:
         argument = launch.launcher_flags.flags.get(name)

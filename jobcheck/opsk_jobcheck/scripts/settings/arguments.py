@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from opsk_jobcheck.scripts.bash.values import ONE_ARGUMENT, Invocation, Part, Text, literal, unknown
+from opsk_jobcheck.scripts.bash.values import ONE_ARGUMENT, Invocation, Text, WordPart, literal, unknown
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
@@ -135,7 +135,7 @@ def select_arguments_from(arguments: Arguments, words: Sequence[Text], start: in
     )
 
 
-def _doubt(part: Part, flags: dict[str, Argument], overrides: dict[str, Argument], index: int) -> None:
+def _doubt(part: WordPart, flags: dict[str, Argument], overrides: dict[str, Argument], index: int) -> None:
     """Mark the settings that an unknown part of the command may hold as unknown."""
     value = unknown(part.why, part.line)
     for mention in part.mentions:

@@ -22,7 +22,7 @@ from opsk.telemetry.progress.lines import (
     parse_whole,
     split_piped_fields,
 )
-from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
+from opsk.telemetry.progress.records import EventKind, ParsedLine, Reader, StepPart
 from opsk.units import GIB, MIB
 
 Pairs = Callable[[str], Iterable[tuple[str, str]]]
@@ -54,7 +54,7 @@ class LineFormat:
     head: re.Pattern[str] | None = None
     pairs: Pairs | None = None
     fields: Mapping[str, tuple[str, ParseField]] = field(default_factory=dict)
-    part: Part = Part.STEP
+    part: StepPart = StepPart.STEP
     event: EventKind | None = None
     required: str | None = None
     first_epoch: int = 0
@@ -74,7 +74,7 @@ class LineFormat:
             step += max(epoch - self.first_epoch, 0) * total
             total = epochs * total if epochs is not None else None
         values = self._parse_values(groups, text[head.end() :] if head else text)
-        if (self.required and self.required not in values) or (self.part is Part.MORE and not values):
+        if (self.required and self.required not in values) or (self.part is StepPart.MORE and not values):
             return None
         return ParsedLine(part=self.part, event=self.event, iteration=step, total_iterations=total, values=values)
 
@@ -123,9 +123,9 @@ class FormatReader(Reader):
     def read(self, text: str) -> ParsedLine | None:
         """Parse one line."""
         for line_format in self._formats:
-            parsed = line_format.parse(text) if self._is_open or line_format.part is not Part.MORE else None
+            parsed = line_format.parse(text) if self._is_open or line_format.part is not StepPart.MORE else None
             if parsed is not None:
-                self._is_open = self._is_open or parsed.part is Part.OPEN
+                self._is_open = self._is_open or parsed.part is StepPart.OPEN
                 return parsed
         return None
 
@@ -208,7 +208,7 @@ FRAMEWORKS = (
                 head=re.compile(r"validate step:\s*(?P<step>[\d,]+)\s", re.ASCII),
                 pairs=_TORCHTITAN_PAIRS,
                 fields={"loss": LOSS},
-                part=Part.EVENT,
+                part=StepPart.EVENT,
                 event=EventKind.VALIDATION,
             ),
             LineFormat(
@@ -392,7 +392,7 @@ FRAMEWORKS = (
         hints=("batch=", "Train "),
         formats=(
             LineFormat(
-                head=re.compile(r"\[Eval batch=(\d+)/\1\]", re.ASCII), part=Part.EVENT, event=EventKind.VALIDATION
+                head=re.compile(r"\[Eval batch=(\d+)/\1\]", re.ASCII), part=StepPart.EVENT, event=EventKind.VALIDATION
             ),
             *(
                 LineFormat(
@@ -413,8 +413,8 @@ FRAMEWORKS = (
                     part=part,
                 )
                 for head, part in (
-                    (re.compile(r"\[batch=(?P<step>\d+)/(?P<total>\d+)\]", re.ASCII), Part.OPEN),
-                    (None, Part.MORE),
+                    (re.compile(r"\[batch=(?P<step>\d+)/(?P<total>\d+)\]", re.ASCII), StepPart.OPEN),
+                    (None, StepPart.MORE),
                 )
             ),
         ),
@@ -426,7 +426,7 @@ FRAMEWORKS = (
         hints=("[step=", "train/", "throughput/", "optim/", "System/", "gpu_memory/"),
         formats=(
             LineFormat(
-                head=re.compile(r"\[step=(?P<step>[\d,]+)(?:/(?P<total>[\d,]+))?[,\]]", re.ASCII), part=Part.OPEN
+                head=re.compile(r"\[step=(?P<step>[\d,]+)(?:/(?P<total>[\d,]+))?[,\]]", re.ASCII), part=StepPart.OPEN
             ),
             LineFormat(
                 pairs=re.compile(
@@ -447,7 +447,7 @@ FRAMEWORKS = (
                     "system/peak gpu memory (mb)": ("memory_bytes", _parse_mb),
                     "gpu_memory/*peak*(gib)*": GIBIBYTES,
                 },
-                part=Part.MORE,
+                part=StepPart.MORE,
             ),
         ),
         example="[step=10/1000,epoch=1]\n    train/CrossEntropyLoss=10.75\n    throughput/device/tps=45,538",
@@ -457,7 +457,7 @@ FRAMEWORKS = (
         rank=25,
         hints=("step: ", "loss: ", "LR: ", "norm: ", "memory: ", "step time: ", "per sec: "),
         formats=(
-            LineFormat(head=re.compile(r"^\s*step: (?P<step>\d+)\s*$", re.ASCII), part=Part.OPEN),
+            LineFormat(head=re.compile(r"^\s*step: (?P<step>\d+)\s*$", re.ASCII), part=StepPart.OPEN),
             LineFormat(
                 pairs=re.compile(r"^\s*([A-Za-z][a-zA-Z ]{1,40}): (\S+)\s*$", re.ASCII).findall,
                 fields={
@@ -468,7 +468,7 @@ FRAMEWORKS = (
                     "current step time": STEP_S,
                     "current token per gpu per sec": GPU_TOKENS,
                 },
-                part=Part.MORE,
+                part=StepPart.MORE,
             ),
         ),
         example="step: 100\nloss: 5.25\nLR: 0.0003\ncurrent step time: 1.5\ncurrent token per gpu per sec: 10922.5",
@@ -501,12 +501,12 @@ FRAMEWORKS = (
                     "peak": ("memory_bytes", parse_size_bytes),
                     "allocated": ("memory_bytes", parse_size_bytes),
                 },
-                part=Part.OPEN,
+                part=StepPart.OPEN,
             ),
             LineFormat(
                 head=re.compile(r"\[Rank 0\] step=(?P<step>(?!0,)\d+), skipped=\d+, lr=\[(?P<lr>[^,\]]+)", re.ASCII),
                 fields={"lr": LR},
-                part=Part.OPEN,
+                part=StepPart.OPEN,
             ),
         ),
         example="steps: 10 loss: 2.1250 iter time (s): 1.250 samples/sec: 204.800",
@@ -591,5 +591,5 @@ class LitgptReader(Reader):
         elapsed_s = parse_ms(match[4])
         step_s = elapsed_s * self._per_step if elapsed_s and self._per_step else None
         return ParsedLine(
-            part=Part.OPEN, iteration=step, values=drop_missing(loss=parse_number(match[3]), step_s=step_s)
+            part=StepPart.OPEN, iteration=step, values=drop_missing(loss=parse_number(match[3]), step_s=step_s)
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from opsk.telemetry.progress.lines import NUMBER, drop_missing, parse_number, parse_positive, parse_whole
-from opsk.telemetry.progress.records import ParsedLine, Part, Reader
+from opsk.telemetry.progress.records import ParsedLine, Reader, StepPart
 
 _STEP = re.compile(
     r"\b(?:global_step|global step|train_step|num_updates|step|iteration|iters?|it)\b[\"']?\s*[:=#\[]?\s*[\"']?"
@@ -64,7 +64,10 @@ class GenericReader(Reader):
             lr=_search_number(_RATE, text),
         )
         return ParsedLine(
-            part=Part.STEP, iteration=parse_whole(step[1]), total_iterations=parse_whole(step[2] or ""), values=values
+            part=StepPart.STEP,
+            iteration=parse_whole(step[1]),
+            total_iterations=parse_whole(step[2] or ""),
+            values=values,
         )
 
 

@@ -18,7 +18,7 @@ from opsk.telemetry.progress.lines import (
     parse_size_bytes,
     parse_whole,
 )
-from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
+from opsk.telemetry.progress.records import EventKind, ParsedLine, Reader, StepPart
 
 _BAR = re.compile(
     r"(\d{1,12})/(\d{1,12}) \[([\d:]+|\d+ days?, [\d:]+)<[^,\]]{0,40},\s*([\d.?]+)\s?"
@@ -99,7 +99,7 @@ class BarReader(Reader):
         if self.name == BarReader.name:
             self.name = _name_bar(title, match[6] or "")
         whole_run = total if self._epoch is None and not self._offset else None
-        return ParsedLine(part=Part.OPEN, iteration=iteration, total_iterations=whole_run, values=values)
+        return ParsedLine(part=StepPart.OPEN, iteration=iteration, total_iterations=whole_run, values=values)
 
     def _is_training_bar(self, title: str, position: int, total: int) -> bool:
         """Return whether this is the training's bar."""
@@ -150,7 +150,7 @@ class HfTrainerReader(BarReader):
             if bar is not None:
                 return replace(bar, values={**bar.values, **_parse_values(metrics)})
             return ParsedLine(
-                part=Part.MORE,
+                part=StepPart.MORE,
                 values=_parse_values(metrics),
                 alone=True,
                 iteration=parse_whole(metrics.get("step", metrics.get(_SWIFT, ""))),
@@ -159,11 +159,11 @@ class HfTrainerReader(BarReader):
             self._is_hf(metrics)
             run_s = parse_positive(metrics["train_runtime"])
             values = drop_missing(**{name: parse_number(metrics[name]) for name in _SUMMARY if name in metrics})
-            return ParsedLine(part=Part.EVENT, event=EventKind.SUMMARY, seconds=run_s, values=values)
+            return ParsedLine(part=StepPart.EVENT, event=EventKind.SUMMARY, seconds=run_s, values=values)
         if "eval_loss" in metrics or "eval_runtime" in metrics:
             values = drop_missing(loss=parse_number(metrics.get("eval_loss", "")))
             took = parse_positive(metrics.get("eval_runtime", ""))
-            return ParsedLine(part=Part.EVENT, event=EventKind.VALIDATION, seconds=took, values=values)
+            return ParsedLine(part=StepPart.EVENT, event=EventKind.VALIDATION, seconds=took, values=values)
         if (total := _TOTAL.search(text)) is not None:
             self._is_hf({})
             self.declared = parse_whole(total[1])
@@ -222,7 +222,7 @@ class LlamaFactoryReader(Reader):
             return None
         if "loss" not in fields:
             values = drop_missing(loss=parse_number(fields.get("eval_loss", "")))
-            return ParsedLine(part=Part.EVENT, event=EventKind.VALIDATION, iteration=int(step), values=values)
+            return ParsedLine(part=StepPart.EVENT, event=EventKind.VALIDATION, iteration=int(step), values=values)
         elapsed_s = parse_duration_s(fields.get("elapsed_time", ""))
         step_s = None
         if self._last is not None and elapsed_s is not None and int(step) > self._last[0]:
@@ -237,7 +237,7 @@ class LlamaFactoryReader(Reader):
         )
         total = fields.get("total_steps", "")
         return ParsedLine(
-            part=Part.STEP,
+            part=StepPart.STEP,
             iteration=int(step),
             total_iterations=parse_whole(total),
             values=values,

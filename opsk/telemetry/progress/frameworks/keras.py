@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from opsk.telemetry.progress.lines import NUMBER, drop_missing, parse_number, parse_positive
-from opsk.telemetry.progress.records import ParsedLine, Part, Reader
+from opsk.telemetry.progress.records import ParsedLine, Reader, StepPart
 
 _EPOCH = re.compile(r"^\s*Epoch (\d{1,9})/(\d{1,9})\s*$", re.ASCII)
 _BAR = re.compile(
@@ -49,7 +49,7 @@ class KerasReader(Reader):
             lr=parse_number(metrics.get("learning_rate", metrics.get("lr", ""))),
         )
         return ParsedLine(
-            part=Part.OPEN,
+            part=StepPart.OPEN,
             iteration=(self._epoch - 1) * total + step,
             total_iterations=self._epochs * total,
             values=values,

@@ -22,7 +22,7 @@ from opsk.telemetry.progress.frameworks.formats import (
     invert,
 )
 from opsk.telemetry.progress.lines import NUMBER, parse_positive
-from opsk.telemetry.progress.records import EventKind, Part
+from opsk.telemetry.progress.records import EventKind, StepPart
 
 _FAIRSEQ_PAIRS = re.compile(rf'\b(loss|wps|lr|gnorm|bsz|wpb)(?:=|": "?)({NUMBER})', re.ASCII).findall
 _FAIRSEQ_FIELDS = {
@@ -50,7 +50,7 @@ LANGUAGE_FRAMEWORKS = (
             LineFormat(
                 head=re.compile(r"^\s*step (?P<step>\d+): train loss \S+ val loss (?P<loss>[\d.]+|nan)", re.ASCII),
                 fields={"loss": LOSS},
-                part=Part.EVENT,
+                part=StepPart.EVENT,
                 event=EventKind.VALIDATION,
             ),
         ),

@@ -16,7 +16,7 @@ from opsk.telemetry.progress.lines import (
     parse_size_bytes,
     split_piped_fields,
 )
-from opsk.telemetry.progress.records import EventKind, ParsedLine, Part, Reader
+from opsk.telemetry.progress.records import EventKind, ParsedLine, Reader, StepPart
 from opsk.units import MIB
 
 _ITERATION = re.compile(r"\biteration\s+(\d{1,15})\s*/\s*(\d{1,15})", re.ASCII)
@@ -48,7 +48,7 @@ class MegatronReader(Reader):
         if self._tflops is not None:
             values.setdefault("tflops_per_gpu", self._tflops)
             self._tflops = None
-        return ParsedLine(part=Part.STEP, iteration=int(match[1]), total_iterations=int(match[2]), values=values)
+        return ParsedLine(part=StepPart.STEP, iteration=int(match[1]), total_iterations=int(match[2]), values=values)
 
     def _other(self, text: str) -> ParsedLine | None:
         """Read the lines around: memory, and what Megatron-Bridge prints before the iteration."""
@@ -62,7 +62,7 @@ class MegatronReader(Reader):
         fields = {name.replace("-", " "): parse_positive(value) for name, value in split_piped_fields(text)}
         peak = fields.get("max allocated") or fields.get("mem max allocated gigabytes") or fields.get("allocated")
         values = drop_missing(memory_bytes=peak * unit if peak else None)
-        return ParsedLine(part=Part.EVENT, event=EventKind.MEMORY, iteration=int(memory[1]), values=values)
+        return ParsedLine(part=StepPart.EVENT, event=EventKind.MEMORY, iteration=int(memory[1]), values=values)
 
 
 class GptNeoxReader(Reader):
@@ -78,7 +78,7 @@ class GptNeoxReader(Reader):
         if match is None or "approx flops per GPU" not in text:
             return None
         values = _parse_iteration_values(text)
-        return ParsedLine(part=Part.STEP, iteration=int(match[1]), total_iterations=int(match[2]), values=values)
+        return ParsedLine(part=StepPart.STEP, iteration=int(match[1]), total_iterations=int(match[2]), values=values)
 
 
 def _parse_iteration_values(text: str) -> dict[str, float]:

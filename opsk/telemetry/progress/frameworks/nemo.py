@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from opsk.telemetry.progress.lines import drop_missing, parse_number, parse_positive, parse_whole, split_piped_fields
-from opsk.telemetry.progress.records import ParsedLine, Part, Reader
+from opsk.telemetry.progress.records import ParsedLine, Reader, StepPart
 
 _LINE = re.compile(r"Training epoch (\d+), iteration (\d{1,15})/(\d{1,15})", re.ASCII)
 _BAR = re.compile(r"Epoch \d+:?\s[^\[]{0,400}?(\d{1,15})/(\d{1,15}) \[", re.ASCII)
@@ -50,7 +50,7 @@ class NemoReader(Reader):
             memory_bytes=parse_positive(fields.get("max_memory_allocated", fields.get("peak_memory_usage", ""))),
         )
         return ParsedLine(
-            part=Part.STEP,
+            part=StepPart.STEP,
             iteration=iteration if step is None else step,
             total_iterations=last + 1,
             values=values,
@@ -69,4 +69,6 @@ class NemoReader(Reader):
             lr=parse_number(fields.get("lr", "")),
         )
         exact = step is not None and step < 1000
-        return ParsedLine(part=Part.STEP, iteration=step if exact else position, total_iterations=total, values=values)
+        return ParsedLine(
+            part=StepPart.STEP, iteration=step if exact else position, total_iterations=total, values=values
+        )

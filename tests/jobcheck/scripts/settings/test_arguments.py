@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk_jobcheck.scripts.bash.values import Part, Text, literal, unknown
+from opsk_jobcheck.scripts.bash.values import Text, WordPart, literal, unknown
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, drop_prefix, parse_arguments
 
 
@@ -72,7 +72,7 @@ def test_an_unknown_word_behind_a_flag_is_its_value_and_no_more(
 
 
 def test_an_unknown_word_that_may_hold_flags_is_no_value() -> None:
-    word = Text((Part(why="x", line=1, mentions=("--tp",)),))
+    word = Text((WordPart(why="x", line=1, mentions=("--tp",)),))
     assert parsed("--a", word, "--b", "8").opaque
 
 
@@ -86,7 +86,7 @@ def test_overrides_have_a_dotted_name() -> None:
 
 
 def test_a_value_put_together_from_pieces_is_whole() -> None:
-    word = Text((Part("--tp=", 3), Part("8", 1)))
+    word = Text((WordPart("--tp=", 3), WordPart("8", 1)))
     argument = parse_arguments([word]).flags["--tp"]
     assert (argument.value.known, argument.line) == ("8", 1)
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from opsk.cli.render.chart import Bars, Box, Chart, Dot, Line, Lines, Path, Word, arrange_chart, render_chart_svg
+from opsk.cli.render.chart import Bars, Box, Chart, Curve, Dot, Lines, Path, Word, arrange_chart, render_chart_svg
 from opsk.cli.render.chart_png import chart_png
 from opsk.errors import InputError, UnavailableError
 
@@ -90,7 +90,7 @@ def test_any_numbers_and_names_make_whole_pictures(
     lines: list[tuple[str, list[tuple[float, float]]]], bars: list[tuple[str, float, str]], log_x: bool
 ):
     panels = [
-        Lines(title="a", x_label="b", y_label="c", log_x=log_x, lines=[Line(name=n, points=p) for n, p in lines]),
+        Lines(title="a", x_label="b", y_label="c", log_x=log_x, lines=[Curve(name=n, points=p) for n, p in lines]),
         Bars(title="d", bars=bars),
     ]
     picture = arrange_chart(panels)
@@ -109,7 +109,7 @@ def test_a_picture_larger_than_any_screen_is_refused():
 
 def test_on_a_logarithmic_axis_a_tenfold_rise_is_as_high_everywhere():
     points = [(1.0, 0.02), (10.0, 0.2), (100.0, 2.0)]
-    panel = Lines(title="t", x_label="x", y_label="y", lines=[Line(name="l", points=points)], log_x=True, log_y=True)
+    panel = Lines(title="t", x_label="x", y_label="y", lines=[Curve(name="l", points=points)], log_x=True, log_y=True)
     shapes = arrange_chart([panel]).shapes
     (first, second, third) = (shape.y for shape in shapes if isinstance(shape, Dot))
     assert first - second == pytest.approx(second - third)
@@ -120,5 +120,5 @@ def test_on_a_logarithmic_axis_a_tenfold_rise_is_as_high_everywhere():
 @pytest.mark.parametrize("lowest", [0.0, -1.0])
 def test_what_is_not_above_zero_is_drawn_on_a_plain_axis(lowest: float):
     points = [(1.0, lowest), (2.0, 5.0)]
-    panel = Lines(title="t", x_label="x", y_label="y", lines=[Line(name="l", points=points)], log_y=True)
+    panel = Lines(title="t", x_label="x", y_label="y", lines=[Curve(name="l", points=points)], log_y=True)
     assert sum(isinstance(shape, Dot) for shape in arrange_chart([panel]).shapes) == 2

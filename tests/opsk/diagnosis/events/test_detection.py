@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from opsk.diagnosis.events.actions import actions
 from opsk.diagnosis.events.detection import NOTHING, Known, detect, sort_events
-from opsk.diagnosis.events.observations import Event, GpuSeen, JobSeen, Observations, Part, Severity, SxidSeen, XidSeen
+from opsk.diagnosis.events.observations import (
+    Event,
+    FailedPart,
+    GpuSeen,
+    JobSeen,
+    Observations,
+    Severity,
+    SxidSeen,
+    XidSeen,
+)
 from tests.fakes.seen_hardware import GPUS, RATE, looked, with_gpu, with_node, with_port, without_exporter
 
 T = 1_000_000.0
@@ -85,7 +94,7 @@ def test_a_sound_cluster_has_no_event() -> None:
 
 def test_a_lost_gpu_shows_in_the_first_look_with_its_jobs_and_what_to_do() -> None:
     (event,) = detect_events(broken(looked(T), lost("n2", 3)))
-    assert (event.failed, event.part, event.severity) == ("gpu:n2/3", Part.GPU, Severity.FATAL)
+    assert (event.failed, event.part, event.severity) == ("gpu:n2/3", FailedPart.GPU, Severity.FATAL)
     assert event.jobs == (7,)
     assert event.nodes == ("n2",)
     assert "power-cycle" in event.action
@@ -211,7 +220,7 @@ def test_one_port_down_is_a_nic() -> None:
 
 def test_ports_of_one_leaf_are_the_leaf() -> None:
     (event,) = detect_events(broken(looked(T), leaf_down(1, [0, 1, 2, 3])))
-    assert (event.failed, event.part) == ("leaf:leaf1", Part.LEAF)
+    assert (event.failed, event.part) == ("leaf:leaf1", FailedPart.LEAF)
     assert event.nodes == ("n0", "n1", "n2", "n3")
     assert "4 of 4 ports" in event.text
 
@@ -266,7 +275,7 @@ def test_a_flapping_fault_is_one_event() -> None:
 
 def test_all_nvlinks_of_a_node_are_its_domain() -> None:
     (event,) = detect_events(broken(looked(T), domain_down("n2")))
-    assert (event.failed, event.part) == ("hb:n2", Part.HB_DOMAIN)
+    assert (event.failed, event.part) == ("hb:n2", FailedPart.HB_DOMAIN)
     assert "4 of 4 GPUs" in event.text
 
 

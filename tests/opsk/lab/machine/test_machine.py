@@ -14,7 +14,15 @@ from opsk.lab.folder import LabFolder
 from opsk.lab.machine.clock import advance, change, list_machine_folders, update_draw
 from opsk.lab.machine.faults import break_domain, break_gpu, break_leaf, break_nic, list_faults, repair
 from opsk.lab.machine.gpus import build_gpu_state
-from opsk.lab.machine.machine import Fault, Hca, Machine, MachineFolder, load_machine, new_machine, save_machine
+from opsk.lab.machine.machine import (
+    DeviceFault,
+    Hca,
+    MachineFolder,
+    SimulatedNode,
+    load_machine,
+    new_machine,
+    save_machine,
+)
 from opsk.lab.machine.sysfs import RAPL_RANGE_UJ, create_sysfs
 from opsk.lab.machine.work import GpuLoad, NodeJob, Work, find_work
 from opsk.telemetry.host.cgroups import CgroupReader
@@ -28,7 +36,7 @@ BUSY = Work(jobs={"7": NodeJob(gpus=(0, 2), steps={"batch": (100,), "0": (101, 1
 """A job on GPUs 0 and 2 with three processes."""
 
 
-def fresh(node: str, number: int) -> Machine:
+def fresh(node: str, number: int) -> SimulatedNode:
     hcas = tuple(
         Hca(device=f"mlx5_{at}", guid=f"{number + 1:08x}{at:08x}", leaf=f"leaf{at}", switch=f"2000{at:012x}")
         for at in range(HCAS)
@@ -180,7 +188,7 @@ def test_the_processors_counter_begins_again_as_a_real_one(lab: LabFolder) -> No
 
 def test_a_gpu_that_is_lost_says_so_in_nvml_and_kernel_log(lab: LabFolder) -> None:
     (broken,) = break_gpu(lab, "n1", 3)
-    assert (broken.node, broken.fault) == ("n1", Fault(kind="gpu", what="3", xid=79))
+    assert (broken.node, broken.fault) == ("n1", DeviceFault(kind="gpu", what="3", xid=79))
     assert value(lab, "gpu.3.lost", "n1") == "1"
     assert value(lab, "event.1", "n1") == "xid 3 79"
     assert value(lab, "gpu.3.lost", "n0") is None

@@ -11,7 +11,7 @@ from opsk.fabric.fabric import Cable, Fabric, Hca, Switch
 from opsk.fabric.hb_domains import HbDomain
 from opsk.fabric.rails import Rails
 from opsk.planning.placement.initial_placements import PlacementProblem
-from opsk.planning.placement.launch import Launch, build_launch, sharp_switches
+from opsk.planning.placement.launch import JobLaunch, build_launch, sharp_switches
 from opsk.planning.placement.placement import Placement, RankPlace, TrafficShare, place
 from opsk.slurm.topology.release import Release
 from opsk.workload.model import ModelShape
@@ -21,13 +21,13 @@ RailsMaker = Callable[..., Rails]
 PLAN = Plan(tp=4, dp=2, global_batch=2)
 
 
-def launched(model: ModelShape, rails: Rails, nodes: list[str], plan: Plan = PLAN) -> Launch:
+def launched(model: ModelShape, rails: Rails, nodes: list[str], plan: Plan = PLAN) -> JobLaunch:
     return build_launch(
         place(PlacementProblem(model=model, plan=plan, rails=rails, nodes=nodes, gpus_per_node=4)), rails
     )
 
 
-def settings(launch: Launch) -> dict[str, str]:
+def settings(launch: JobLaunch) -> dict[str, str]:
     return {setting.name: setting.value for setting in (*launch.nccl_env, *launch.slurm_flags)}
 
 

@@ -11,7 +11,7 @@ from opsk.app.inputs.fabric_files import read_dumps
 from opsk.fabric.rails import find_rails
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Hosts, Situation, prepare
-from opsk.planning.remap.values import Kind, Option, Terms
+from opsk.planning.remap.values import Option, OptionKind, Terms
 from opsk.planning.routing.fabric_routes import build_routes
 from opsk.slurm.commands.remap_commands import SlurmSite
 from opsk.workload.plan import Plan
@@ -43,7 +43,7 @@ def situation(shared: Path) -> Situation:
 def taken(situation: Situation) -> Option:
     terms = Terms(job="7", site=SlurmSite(release=(24, 11)))
     answer = remap(situation, dead_gpu(situation.job.nodes[1], 3), terms)
-    return next(option for option in answer.options if option.kind is Kind.SPARE_NODE)
+    return next(option for option in answer.options if option.kind is OptionKind.SPARE_NODE)
 
 
 def test_a_clean_node_is_taken_before_the_one_with_swapped_hcas(situation: Situation) -> None:

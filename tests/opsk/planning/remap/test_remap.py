@@ -17,7 +17,7 @@ from opsk.planning.placement.step_model import COMMUNICATION_ONLY, as_cabled, st
 from opsk.planning.remap.failure import Failure, assess_impact, fall_back
 from opsk.planning.remap.remap import remap
 from opsk.planning.remap.situation import Situation
-from opsk.planning.remap.values import Answer, Kind, Option, Terms, Way
+from opsk.planning.remap.values import Answer, Option, OptionKind, Terms, Way
 from opsk.planning.routing.traffic import AXES
 from opsk.slurm.commands.remap_commands import SlurmSite
 from opsk.workload.plan import Plan
@@ -37,17 +37,17 @@ WHOLE = Plan(tp=4, dp=4, global_batch=12)
 """One replica a node, on four nodes of four GPUs."""
 
 
-def options(answer: Answer, kind: Kind) -> list[Option]:
+def options(answer: Answer, kind: OptionKind) -> list[Option]:
     return [option for option in answer.options if option.kind is kind]
 
 
-def only(answer: Answer, kind: Kind, way: Way | None = None) -> Option:
+def only(answer: Answer, kind: OptionKind, way: Way | None = None) -> Option:
     found = [option for option in options(answer, kind) if way is None or option.way is way]
     assert len(found) == 1, (kind, answer.refused)
     return found[0]
 
 
-def refusals(answer: Answer, kind: Kind) -> str:
+def refusals(answer: Answer, kind: OptionKind) -> str:
     return "; ".join(refusal.why for refusal in answer.refused if refusal.kind is kind)
 
 
@@ -74,7 +74,7 @@ def test_an_idle_gpu_takes_one_rank_and_costs_its_rail() -> None:
     """
     situation = job_with_idle_gpus()
     answer = remap(situation, dead_gpu("n1", 1), TERMS)
-    option = only(answer, Kind.IDLE_GPU)
+    option = only(answer, OptionKind.IDLE_GPU)
     assert moved(option) == [(4, "n1", 1, "n1", 3)]
     assert (option.moves[0].from_rail, option.moves[0].to_rail) == (1, 3)
     assert option.predicted.rail_local_fraction == pytest.approx(2 / 3)
@@ -86,7 +86,7 @@ def test_an_idle_gpu_takes_one_rank_and_costs_its_rail() -> None:
 def test_optical_switching_has_no_rail_cost_but_takes_time() -> None:
     situation = job_with_idle_gpus()
     answer = remap(situation, dead_gpu("n1", 1), replace(TERMS, optical=True, optical_s=45.0))
-    option, plain = only(answer, Kind.OPTICAL), only(answer, Kind.IDLE_GPU)
+    option, plain = only(answer, OptionKind.OPTICAL), only(answer, OptionKind.IDLE_GPU)
     assert moved(option) == moved(plain)
     assert option.predicted.rail_local_fraction == 1.0
     assert option.predicted.step_s == answer.today.step_s
@@ -97,8 +97,8 @@ def test_optical_switching_has_no_rail_cost_but_takes_time() -> None:
 
 def test_optical_is_not_there_unless_asked_for() -> None:
     answer = remap(job_with_idle_gpus(), dead_gpu("n1", 1), TERMS)
-    assert not options(answer, Kind.OPTICAL)
-    assert "--optical" in refusals(answer, Kind.OPTICAL)
+    assert not options(answer, OptionKind.OPTICAL)
+    assert "--optical" in refusals(answer, OptionKind.OPTICAL)
 
 
 def test_an_idle_gpu_that_the_job_does_not_hold_is_no_option() -> None:
@@ -107,14 +107,14 @@ def test_an_idle_gpu_that_the_job_does_not_hold_is_no_option() -> None:
     held = dict.fromkeys(names(0, 1), (0, 1, 2))
     situation, _ = situation_of(plan, names(0, 1), each=3, held=held)
     answer = remap(situation, dead_gpu("n1", 1), TERMS)
-    assert "adds no GPU to a running job" in refusals(answer, Kind.IDLE_GPU)
+    assert "adds no GPU to a running job" in refusals(answer, OptionKind.IDLE_GPU)
 
 
 def test_an_idle_gpu_on_the_same_hca_keeps_the_rail() -> None:
     """Two HCAs, four GPUs: GPUs 2 and 3 share one. Rank 2 of three moves from GPU 2 to GPU 3."""
     plan = Plan(tp=1, dp=6, global_batch=6)
     situation, _ = situation_of(plan, names(0, 1), each=3, hcas=2)
-    option = only(remap(situation, dead_gpu("n0", 2), TERMS), Kind.IDLE_GPU)
+    option = only(remap(situation, dead_gpu("n0", 2), TERMS), OptionKind.IDLE_GPU)
     assert moved(option) == [(2, "n0", 2, "n0", 3)]
     assert option.predicted.rail_local_fraction == 1.0
 
@@ -127,8 +127,8 @@ def test_a_spare_node_of_the_allocation_comes_first() -> None:
     situation = whole_job(spares=["n4"], free=["n5"])
     answer = remap(situation, dead_gpu("n2", 1), TERMS)
     assert [(option.kind, option.way) for option in answer.options[:2]] == [
-        (Kind.SPARE_NODE, Way.RELAUNCH),
-        (Kind.SPARE_NODE, Way.REQUEUE),
+        (OptionKind.SPARE_NODE, Way.RELAUNCH),
+        (OptionKind.SPARE_NODE, Way.REQUEUE),
     ]
     first = answer.options[0]
     assert moved(first) == [(rank, "n2", rank - 8, "n4", rank - 8) for rank in range(8, 12)]
@@ -140,7 +140,7 @@ def test_a_spare_node_of_the_allocation_comes_first() -> None:
 
 def test_the_spare_in_the_same_unit_is_taken() -> None:
     situation, _ = situation_of(Plan(tp=4, dp=2, global_batch=2), names(0, 1), spares=["n7", "n3"])
-    option = only(remap(situation, dead_gpu("n1", 0), TERMS), Kind.SPARE_NODE, Way.RELAUNCH)
+    option = only(remap(situation, dead_gpu("n1", 0), TERMS), OptionKind.SPARE_NODE, Way.RELAUNCH)
     assert option.nodes == ("n0", "n3")
     assert option.predicted.loss == 0
     assert "same scalable unit" in option.why[0]
@@ -153,19 +153,19 @@ def test_the_group_that_was_hit_moves_where_the_step_stays_the_same() -> None:
     """
     plan = Plan(tp=2, pp=2, dp=1, global_batch=2)
     situation, _ = situation_of(plan, ["n0"], spares=["n1"])
-    option = only(remap(situation, dead_gpu("n0", 3), TERMS), Kind.SPARE_NODE)
+    option = only(remap(situation, dead_gpu("n0", 3), TERMS), OptionKind.SPARE_NODE)
     assert [move.rank for move in option.moves] == [0, 1, 2, 3]
     hidden = replace(COMMUNICATION_ONLY, other_s=1.0, window_s=np.ones(len(AXES)), is_whole=True)
     job = replace(situation.job, step=hidden)
     known = replace(situation, job=job, verdict=judge(job, situation.rank_placement))
-    option = only(remap(known, dead_gpu("n0", 3), TERMS), Kind.SPARE_NODE)
+    option = only(remap(known, dead_gpu("n0", 3), TERMS), OptionKind.SPARE_NODE)
     assert [move.rank for move in option.moves] == [2, 3]
     assert not option.rank_file  # Slurm's own order of four tasks on two nodes is the same
 
 
 def test_a_free_node_is_steered_to_through_the_queue() -> None:
     situation = whole_job(free=["n6"])
-    option = only(remap(situation, dead_node("n2"), TERMS), Kind.SPARE_NODE)
+    option = only(remap(situation, dead_node("n2"), TERMS), OptionKind.SPARE_NODE)
     assert [command.argv for command in option.commands] == [
         ("scontrol", "update", "nodename=n2", "state=drain", "reason=opsk: node:n2 failed"),
         ("scontrol", "requeue", "7"),
@@ -177,7 +177,7 @@ def test_a_free_node_is_steered_to_through_the_queue() -> None:
 
 def test_a_node_that_sorts_where_the_old_one_did_needs_no_rank_file() -> None:
     situation, _ = situation_of(WHOLE, ["n0", "n1", "n2", "n4"], free=["n5"])
-    option = only(remap(situation, dead_gpu("n4", 0), TERMS), Kind.SPARE_NODE)
+    option = only(remap(situation, dead_gpu("n4", 0), TERMS), OptionKind.SPARE_NODE)
     assert option.nodes == ("n0", "n1", "n2", "n5")
     assert not option.rank_file
 
@@ -185,12 +185,12 @@ def test_a_node_that_sorts_where_the_old_one_did_needs_no_rank_file() -> None:
 def test_from_26_05_on_ranks_stay_only_with_a_rank_file() -> None:
     situation, _ = situation_of(WHOLE, ["n0", "n1", "n2", "n4"], free=["n5"])
     new = replace(TERMS, site=SlurmSite(release=(26, 5), topology="tree"))
-    assert only(remap(situation, dead_gpu("n4", 0), new), Kind.SPARE_NODE).rank_file.split()[-1] == "n5"
+    assert only(remap(situation, dead_gpu("n4", 0), new), OptionKind.SPARE_NODE).rank_file.split()[-1] == "n5"
 
 
 def test_a_block_topology_is_not_told_which_nodes_to_take() -> None:
     block = replace(TERMS, site=SlurmSite(release=(25, 11), topology="block"))
-    option = only(remap(whole_job(free=["n6"]), dead_gpu("n2", 0), block), Kind.SPARE_NODE)
+    option = only(remap(whole_job(free=["n6"]), dead_gpu("n2", 0), block), OptionKind.SPARE_NODE)
     assert option.commands[2].argv == ("scontrol", "update", "jobid=7", "excnodelist=n2", "reqnodelist=")
 
 
@@ -201,21 +201,21 @@ def test_when_the_batch_host_dies_only_the_queue_is_left() -> None:
     situation = whole_job(spares=["n4"], free=["n5"])
     answer = remap(situation, dead_node("n0"), TERMS)
     assert all(option.way in {Way.REQUEUE, Way.HOLD} for option in answer.options)
-    assert "only a requeue is possible" in refusals(answer, Kind.SPARE_NODE)
+    assert "only a requeue is possible" in refusals(answer, OptionKind.SPARE_NODE)
     assert any("ran the batch script" in note for note in answer.notes)
-    option = only(answer, Kind.SPARE_NODE)
+    option = only(answer, OptionKind.SPARE_NODE)
     assert (option.rendezvous.before, option.rendezvous.after, option.rendezvous.changes) == ("n0", "n5", True)
 
 
 def test_a_dead_gpu_of_the_batch_host_leaves_the_script_alive() -> None:
     answer = remap(whole_job(spares=["n4"]), dead_gpu("n0", 1), TERMS)
-    option = only(answer, Kind.SPARE_NODE)
+    option = only(answer, OptionKind.SPARE_NODE)
     assert option.way is Way.RELAUNCH
     assert option.rendezvous.after == "n4"
 
 
 def test_the_batch_host_is_not_given_back_while_its_script_lives() -> None:
-    option = only(remap(whole_job(), dead_gpu("n0", 1), TERMS), Kind.SHRINK_DP)
+    option = only(remap(whole_job(), dead_gpu("n0", 1), TERMS), OptionKind.SHRINK_DP)
     assert option.nodes == ("n1", "n2", "n3")
     assert not any("nodelist=" in word for command in option.commands for word in command.argv[:4])
     assert "given back" not in option.title
@@ -223,15 +223,17 @@ def test_the_batch_host_is_not_given_back_while_its_script_lives() -> None:
 
 def test_a_dead_node_needs_a_job_that_outlives_it() -> None:
     answer = remap(whole_job(spares=["n4"]), dead_node("n1"), TERMS)
-    assert any("--no-kill" in need for need in only(answer, Kind.SPARE_NODE).needs)
+    assert any("--no-kill" in need for need in only(answer, OptionKind.SPARE_NODE).needs)
     answer = remap(whole_job(spares=["n4"]), dead_gpu("n1", 0), TERMS)
-    assert not any("--no-kill" in need for need in only(answer, Kind.SPARE_NODE).needs)
+    assert not any("--no-kill" in need for need in only(answer, OptionKind.SPARE_NODE).needs)
 
 
 def test_a_job_that_ended_already_is_only_steered() -> None:
     answer = remap(whole_job(spares=["n4"], free=["n5"]), dead_node("n1"), replace(TERMS, is_running=False))
     assert all(option.way in {Way.REQUEUE, Way.HOLD} for option in answer.options)
-    assert not any(command.argv[:2] == ("scontrol", "requeue") for command in only(answer, Kind.SPARE_NODE).commands)
+    assert not any(
+        command.argv[:2] == ("scontrol", "requeue") for command in only(answer, OptionKind.SPARE_NODE).commands
+    )
 
 
 # A whole HB domain: two nodes each, r0 to r3.
@@ -242,7 +244,7 @@ RACKS = {f"n{number}": f"r{number // 2}" for number in range(8)}
 def test_another_domain_of_the_same_unit_takes_over() -> None:
     plan = Plan(tp=8, dp=1, global_batch=1)
     situation, _ = situation_of(plan, names(0, 1), free=names(2, 7), domains=RACKS)
-    option = only(remap(situation, dead_domain(situation, "r0"), TERMS), Kind.HB_DOMAIN)
+    option = only(remap(situation, dead_domain(situation, "r0"), TERMS), OptionKind.HB_DOMAIN)
     assert option.nodes == ("n2", "n3")
     assert "same scalable unit" in option.why[0]
     assert len(option.moves) == 8
@@ -251,7 +253,7 @@ def test_another_domain_of_the_same_unit_takes_over() -> None:
 def test_the_nearest_domain_takes_over_where_the_unit_has_none() -> None:
     plan = Plan(tp=8, dp=2, global_batch=2)
     situation, _ = situation_of(plan, names(0, 3), free=names(5, 7), domains=RACKS)
-    option = only(remap(situation, dead_domain(situation, "r1"), TERMS), Kind.HB_DOMAIN)
+    option = only(remap(situation, dead_domain(situation, "r1"), TERMS), OptionKind.HB_DOMAIN)
     assert option.nodes == ("n0", "n1", "n6", "n7")  # r2 has but one free node
     assert "another scalable unit" in option.why[0]
 
@@ -261,7 +263,7 @@ def test_a_node_of_a_large_domain_is_replaced_inside_it() -> None:
     racks = {f"n{number}": f"r{number // 4}" for number in range(8)}
     plan = Plan(tp=8, dp=1, global_batch=1)
     situation, _ = situation_of(plan, names(0, 1), free=["n7", "n3"], domains=racks)
-    option = only(remap(situation, dead_gpu("n1", 2), TERMS), Kind.SPARE_NODE)
+    option = only(remap(situation, dead_gpu("n1", 2), TERMS), OptionKind.SPARE_NODE)
     assert option.nodes == ("n0", "n3")
     assert option.predicted.step_s == 0.0
 
@@ -269,8 +271,8 @@ def test_a_node_of_a_large_domain_is_replaced_inside_it() -> None:
 def test_a_single_node_is_a_domain_too() -> None:
     situation = whole_job(free=["n6"])
     answer = remap(situation, dead_domain(situation, "n2"), TERMS)
-    assert only(answer, Kind.HB_DOMAIN).nodes == ("n0", "n1", "n6", "n3")
-    assert "see hb_domain" in refusals(answer, Kind.SPARE_NODE)
+    assert only(answer, OptionKind.HB_DOMAIN).nodes == ("n0", "n1", "n6", "n3")
+    assert "see hb_domain" in refusals(answer, OptionKind.SPARE_NODE)
 
 
 # Fewer replicas.
@@ -279,7 +281,7 @@ def test_a_single_node_is_a_domain_too() -> None:
 def test_the_replica_that_was_hit_is_left_out() -> None:
     """dp 4 to 3 with a global batch of 12: 4 micro-batches a replica instead of 3; the others keep their GPUs."""
     answer = remap(whole_job(), dead_gpu("n2", 1), TERMS)
-    option = only(answer, Kind.SHRINK_DP)
+    option = only(answer, OptionKind.SHRINK_DP)
     assert option.plan.dp == 3
     assert option.plan.global_batch == 12
     assert option.changes == ("dp 4 to 3", "micro-batches of a replica 3 to 4")
@@ -290,7 +292,7 @@ def test_the_replica_that_was_hit_is_left_out() -> None:
 
 def test_a_batch_that_does_not_divide_is_changed_and_said() -> None:
     situation, _ = situation_of(Plan(tp=4, dp=4, global_batch=8), names(0, 3))
-    option = only(remap(situation, dead_gpu("n2", 1), TERMS), Kind.SHRINK_DP)
+    option = only(remap(situation, dead_gpu("n2", 1), TERMS), OptionKind.SHRINK_DP)
     assert option.plan.global_batch == 9
     assert "global batch 8 to 9: 8 does not divide by 3" in option.changes
 
@@ -298,7 +300,9 @@ def test_a_batch_that_does_not_divide_is_changed_and_said() -> None:
 def test_two_replicas_on_a_node_can_both_go_or_one_stay() -> None:
     """tp 2: GPU 3 of n1 is in replica 3; with the whole node replica 2 goes as well."""
     situation, _ = situation_of(Plan(tp=2, dp=4, global_batch=12), names(0, 1))
-    one, two = sorted(options(remap(situation, dead_gpu("n1", 3), TERMS), Kind.SHRINK_DP), key=lambda o: -o.plan.dp)
+    one, two = sorted(
+        options(remap(situation, dead_gpu("n1", 3), TERMS), OptionKind.SHRINK_DP), key=lambda o: -o.plan.dp
+    )
     assert (one.plan.dp, one.way, one.nodes) == (3, Way.RELAUNCH, ("n0", "n1"))
     assert (two.plan.dp, two.way, two.nodes) == (2, Way.RESIZE, ("n0",))
 
@@ -306,12 +310,12 @@ def test_two_replicas_on_a_node_can_both_go_or_one_stay() -> None:
 def test_experts_that_no_longer_divide_refuse_to_shrink() -> None:
     model = replace(situation_of(WHOLE, names(0, 3))[0].model, experts=4, top_k=2, expert_ffn=2048)
     situation, _ = situation_of(Plan(tp=4, dp=4, ep=4, global_batch=12), names(0, 3), model=model)
-    assert "ep 4 does not divide" in refusals(remap(situation, dead_gpu("n2", 1), TERMS), Kind.SHRINK_DP)
+    assert "ep 4 does not divide" in refusals(remap(situation, dead_gpu("n2", 1), TERMS), OptionKind.SHRINK_DP)
 
 
 def test_a_pipeline_without_a_second_replica_cannot_shrink() -> None:
     situation, _ = situation_of(Plan(tp=4, pp=4, global_batch=4), names(0, 3))
-    assert "none remains" in refusals(remap(situation, dead_gpu("n2", 1), TERMS), Kind.SHRINK_DP)
+    assert "none remains" in refusals(remap(situation, dead_gpu("n2", 1), TERMS), OptionKind.SHRINK_DP)
 
 
 # Another plan.
@@ -325,7 +329,7 @@ def test_another_plan_runs_on_the_nodes_that_remain() -> None:
         cluster=spec,
         job=replace(situation.job, step=step_model(situation.model, situation.plan, spec)),
     )
-    option = only(remap(known, dead_gpu("n2", 1), TERMS), Kind.REPLAN)
+    option = only(remap(known, dead_gpu("n2", 1), TERMS), OptionKind.REPLAN)
     assert "n2" not in option.nodes
     assert option.plan.gpus <= 12
     assert option.plan.global_batch == 24
@@ -333,7 +337,7 @@ def test_another_plan_runs_on_the_nodes_that_remain() -> None:
 
 
 def test_without_a_cluster_no_plan_is_guessed() -> None:
-    assert "--cluster" in refusals(remap(whole_job(), dead_gpu("n2", 1), TERMS), Kind.REPLAN)
+    assert "--cluster" in refusals(remap(whole_job(), dead_gpu("n2", 1), TERMS), OptionKind.REPLAN)
 
 
 # Waiting, and HCAs that fail while GPUs do not.
@@ -341,7 +345,7 @@ def test_without_a_cluster_no_plan_is_guessed() -> None:
 
 def test_waiting_costs_the_repair_and_moves_nobody() -> None:
     answer = remap(whole_job(), dead_gpu("n2", 1), replace(TERMS, repair_s=3600.0))
-    option = only(answer, Kind.WAIT)
+    option = only(answer, OptionKind.WAIT)
     assert (option.way, option.moves, option.predicted.loss) == (Way.HOLD, (), 0)
     assert option.downtime_s == 30 + 3600 + 5 + 120 + 120
     assert [command.argv[1] for command in option.commands] == ["update", "requeuehold", "update", "release"]
@@ -357,8 +361,8 @@ def test_a_failed_hca_leaves_its_gpu_to_another_one() -> None:
     assert answer.damage.degraded is not None
     assert answer.damage.degraded.step_s == pytest.approx(2 * answer.today.step_s)
     assert answer.damage.degraded.loss == pytest.approx(0.5)
-    assert only(answer, Kind.WAIT).way is Way.RELAUNCH
-    assert "no GPU failed" in refusals(answer, Kind.SHRINK_DP)
+    assert only(answer, OptionKind.WAIT).way is Way.RELAUNCH
+    assert "no GPU failed" in refusals(answer, OptionKind.SHRINK_DP)
 
 
 def test_a_failed_leaf_takes_a_rail_from_a_whole_unit() -> None:
@@ -368,7 +372,7 @@ def test_a_failed_leaf_takes_a_rail_from_a_whole_unit() -> None:
     assert [(rank.rank, rank.fallback_device) for rank in answer.damage.ranks] == [
         (rank, "mlx5_2") for rank in (3, 7, 11, 15)
     ]
-    option = only(answer, Kind.WAIT)
+    option = only(answer, OptionKind.WAIT)
     assert option.predicted.loss == pytest.approx(0.5)
     assert all(command.argv[0] != "scontrol" for command in option.commands)  # its nodes are sound: nothing to drain
 
@@ -379,7 +383,7 @@ def test_going_on_degraded_ends_with_a_second_start_after_the_repair() -> None:
     Down 270 s, half an interval 900 s again, (3600 - 270) s at half speed, 270 s for the second start.
     """
     situation = whole_job()
-    option = only(remap(situation, dead_hca(situation, "n2", 1), replace(TERMS, repair_s=3600.0)), Kind.WAIT)
+    option = only(remap(situation, dead_hca(situation, "n2", 1), replace(TERMS, repair_s=3600.0)), OptionKind.WAIT)
     assert [part.name for part in option.lost] == ["downtime", "redo", "slower", "second start"]
     assert option.lost_s == pytest.approx(270 + 900 + (3600 - 270) * 0.5 + 270)
 
@@ -388,7 +392,7 @@ def test_a_node_without_any_hca_left_is_dead() -> None:
     situation = whole_job(hcas=1, free=["n6"])
     answer = remap(situation, dead_hca(situation, "n2", 0), TERMS)
     assert {rank.is_dead for rank in answer.damage.ranks} == {True}
-    assert only(answer, Kind.WAIT).way is Way.HOLD
+    assert only(answer, OptionKind.WAIT).way is Way.HOLD
 
 
 def test_ports_fall_back_to_the_nearest_that_is_left() -> None:
@@ -417,7 +421,7 @@ def test_a_failed_spare_is_not_taken() -> None:
         reported=("gpu:n2/0", "node:n4"), gpus=frozenset({("n2", 0)}), nodes=frozenset({"n4"}),
         drain=frozenset({"n2", "n4"}),
     )  # fmt: skip
-    assert only(remap(situation, both, TERMS), Kind.SPARE_NODE).nodes == ("n0", "n1", "n5", "n3")
+    assert only(remap(situation, both, TERMS), OptionKind.SPARE_NODE).nodes == ("n0", "n1", "n5", "n3")
 
 
 def test_options_are_ordered_by_what_they_lose() -> None:
@@ -454,7 +458,7 @@ def test_new_seats_are_sound_and_nobody_else_moves(data: st.DataObject) -> None:
     touched = {rank.rank for rank in answer.damage.ranks}
     nodes = {rank.node for rank in answer.damage.ranks}
     for option in answer.options:
-        if option.kind is Kind.WAIT:
+        if option.kind is OptionKind.WAIT:
             assert not option.moves
             continue
         assert not set(option.nodes) & failure.nodes
@@ -464,7 +468,7 @@ def test_new_seats_are_sound_and_nobody_else_moves(data: st.DataObject) -> None:
         for move in option.moves:
             assert (move.from_node, move.from_gpu) == before[move.rank]
             after[move.rank] = move.to_node, move.to_gpu
-            assert move.rank in touched or move.from_node in nodes or option.kind is Kind.HB_DOMAIN
+            assert move.rank in touched or move.from_node in nodes or option.kind is OptionKind.HB_DOMAIN
         assert len(set(after)) == plan.gpus
         assert not any(broken.dead[situation.job.nodes.index(node), gpu] for node, gpu in after)
         if option.rank_file:

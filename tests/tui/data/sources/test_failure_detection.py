@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opsk.diagnosis.events.observations import Part
+from opsk.diagnosis.events.observations import FailedPart
 from opsk_tui.data.sources import failure_detection as failing
 from opsk_tui.data.sources.failure_detection import FailureDetector
 from opsk_tui.data.sources.readings import RATE, Readings
@@ -76,4 +76,4 @@ def test_a_slow_port_is_told_though_all_others_are_new(readings: Readings) -> No
         for look in range(20)
         for event in failures.look(failures.observe(readings, NODES, (), NOW_S + 60.0 * look, domains={}))
     }
-    assert events == {f"{Part.NIC}:{NODES[-1].name}/mlx5_7"}
+    assert events == {f"{FailedPart.NIC}:{NODES[-1].name}/mlx5_7"}

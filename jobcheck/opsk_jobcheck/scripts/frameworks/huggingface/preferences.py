@@ -68,7 +68,7 @@ def _read_reference(settings: RoleSettings, findings: Findings, *, usual_bits: i
     if is_kl_off or ADAPTERS in findings.options or BASE_BITS in findings.options:
         return
     word = (settings.word("torch_dtype", "dtype") or "").rpartition(".")[2].lower()
-    findings.options[roles.REFERENCE] = (roles.Place.GPU if is_certain else roles.Place.PERHAPS).value
+    findings.options[roles.REFERENCE] = (roles.WeightPlace.GPU if is_certain else roles.WeightPlace.PERHAPS).value
     findings.options[roles.REFERENCE_BITS] = "16" if word in _SIXTEEN else str(usual_bits)
 
 
@@ -90,7 +90,7 @@ def _read_generating(settings: RoleSettings, findings: Findings, *, usual_share:
     findings.options[roles.ENGINE] = "vllm"
     # which of the two is the default has changed with TRL 1.0
     is_here = mode is not None
-    findings.options[roles.ENGINE_PLACE] = (roles.Place.GPU if is_here else roles.Place.PERHAPS).value
+    findings.options[roles.ENGINE_PLACE] = (roles.WeightPlace.GPU if is_here else roles.WeightPlace.PERHAPS).value
     share = settings.word(*names.SHARE, otherwise=usual_share)
     tp = settings.number(*names.TENSOR, otherwise=1)
     if share is None or roles.parse_share(share) is None or tp is None:

@@ -30,7 +30,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
 )
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
 from opsk_jobcheck.scripts.frameworks.program_files import compose_settings
-from opsk_jobcheck.scripts.launchers.accelerate import Launch, find_accelerate_launch, read_accelerate
+from opsk_jobcheck.scripts.launchers.accelerate import AccelerateSettings, find_accelerate_launch, read_accelerate
 from opsk_jobcheck.scripts.launchers.programs import (
     SURE,
     Program,
@@ -281,7 +281,13 @@ def _state_mixed_precision(config: ConfigFile, findings: Findings) -> None:
 
 
 def _state_ranks(
-    match: Match, program: Program, config: ConfigFile, launch: Launch | None, reading: Reading, *, is_read: bool
+    match: Match,
+    program: Program,
+    config: ConfigFile,
+    launch: AccelerateSettings | None,
+    reading: Reading,
+    *,
+    is_read: bool,
 ) -> None:
     """State that ranks are data-parallel only, where that is known."""
     findings = reading.findings

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.diagnosis.events.observations import Part
+from opsk.diagnosis.events.observations import FailedPart
 from opsk.errors import UnavailableError
 from opsk_tui.data.sources.assembly import GpuTables, JobViews, PortTables
 from opsk_tui.data.sources.failure_detection import FailureDetector
@@ -162,7 +162,7 @@ def test_a_dead_gpu_is_an_event(readings: Readings, half_hour: LabPrometheus) ->
     for look in range(3):
         at_s = half_hour.end_unix_s + 60.0 * look
         events = found.look(found.observe(readings, slurm_nodes(), (training_job(),), at_s, domains={}))
-    assert any(event.part is Part.GPU and event.nodes == ("node4",) for event in events), events
+    assert any(event.part is FailedPart.GPU and event.nodes == ("node4",) for event in events), events
     assert not any("node1" in event.nodes for event in events)
 
 
