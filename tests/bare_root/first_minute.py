@@ -55,7 +55,7 @@ def show_demo(machine: BareMachine) -> None:
     assert running == []
 
 
-def have_browser_and_database(machine: BareMachine) -> None:
+def add_stand_ins(machine: BareMachine) -> None:
     """Put stand-ins in place of Chromium and PostgreSQL, a quarter of what ``make test`` installs; no test runs them.
 
     On the other machine they are installed.
