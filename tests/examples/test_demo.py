@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.warm_opsk import warm
+
 
 @pytest.fixture(scope="module")
 def without_lab(root: Path) -> subprocess.CompletedProcess[str]:
@@ -19,8 +21,8 @@ def without_lab(root: Path) -> subprocess.CompletedProcess[str]:
 
 
 def run(root: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Run statements after ``import demo, sys``, as a person would: without OPSK_TRACEBACK."""
-    command = [sys.executable, "-c", f"import demo, sys; {code}"]
+    """Run statements after ``import demo, sys``, as a person would: without OPSK_TRACEBACK; opsk is loaded already."""
+    command = [sys.executable, "-c", f"import demo, sys; demo.OPSK = {warm().command()}; {code}"]
     environment = {name: value for name, value in os.environ.items() if name != "OPSK_TRACEBACK"}
     return subprocess.run(
         command, cwd=root / "examples", env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -74,10 +74,13 @@ class WarmOpsk:
         connection.sendall(data)
         return connection, int.from_bytes(_receive(connection, 8), "big")
 
+    def command(self) -> tuple[str, ...]:
+        """Return the words of a command that, followed by those of opsk, is a call."""
+        return sys.executable, "-I", "-S", str(Path(__file__).with_name("warm_call.py")), self._address
+
     def shell_function(self) -> dict[str, str]:
         """Return variables by which ``opsk`` is a call in each bash that has them."""
-        program = shlex.join([sys.executable, "-I", "-S", str(Path(__file__).with_name("warm_call.py")), self._address])
-        return {"BASH_FUNC_opsk%%": f'() {{ {program} "$@"; }}'}
+        return {"BASH_FUNC_opsk%%": f'() {{ {shlex.join(self.command())} "$@"; }}'}
 
     def run(
         self,
