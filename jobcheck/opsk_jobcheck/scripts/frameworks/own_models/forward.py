@@ -240,17 +240,29 @@ class Forward(TensorValues):
         if self.tape is None or not isinstance(statement, ast.With | ast.AsyncWith):
             return super()._follow_block(statement, frame)
         saves, autocast = self.tape.saves, self.tape.autocast
+        types = [autocast]
         for item in statement.items:
-            self._enter(item.context_expr, frame)
+            types = self._enter(item.context_expr, frame) or types
         try:
-            return super()._follow_block(statement, frame)
+            return self._follow_as(types, lambda: super(Forward, self)._follow_block(statement, frame))
         finally:
             self.notes.saves, self.notes.autocast = saves, autocast
 
-    def _enter(self, node: ast.expr, frame: Frame) -> None:
-        """Follow the beginning of ``with torch.no_grad():`` and its like."""
+    def _follow_as(self, types: Sequence[str], action: Callable[[], Flow]) -> Flow:
+        """Follow statements under autocast in a type; where it is not known whether in one, either way."""
+
+        def follow(kind: str) -> Flow:
+            self.notes.autocast = kind
+            return action()
+
+        if len(types) == 1:
+            return follow(types[0])
+        return self.branch(lambda: follow(types[0]), lambda: follow(types[1]))
+
+    def _enter(self, node: ast.expr, frame: Frame) -> list[str]:
+        """Follow the beginning of ``with torch.no_grad():`` and its like; return the types that autocast may have."""
         if not isinstance(node, ast.Call) or self.tape is None:
-            return
+            return []
         function = self.evaluate(node.func, frame)
         name = function.name.rpartition(".")[2] if isinstance(function, External) else ""
         positional, keywords = self._evaluate_arguments(node, frame)
@@ -258,28 +270,13 @@ class Forward(TensorValues):
             self.tape.saves = False
         elif name == "enable_grad":
             self.tape.saves = True
-        elif name == "autocast":
-            self._cast(positional, keywords)
-
-    def _cast(self, positional: Sequence[Any], keywords: dict[str, Any]) -> None:
-        """Follow the beginning of autocast."""
-        if self.tape is None:
-            return
-        enabled = keywords.get("enabled", next((value for value in positional if isinstance(value, bool)), True))
-        named = [keywords.get("dtype"), *positional]
-        kinds = [get_dtype(value) for value in named if isinstance(value, External)]
-        is_open = any(value is DATA or value is OPEN for value in (enabled, *named))
-        if enabled is False:
-            self.tape.autocast = ""
-        elif is_open and not (enabled is True and any(kinds)):
-            self.tape.give_up("the type of autocast is not known")
-        else:
-            self.tape.autocast = next((kind for kind in kinds if kind), "float16")
+        return list_autocast(positional, keywords) if name == "autocast" else []
 
     def _repeat_unknown(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame, item: Any) -> None:
-        if self.tape is not None:
-            self.tape.give_up(f"how often line {statement.lineno} repeats is not known")
+        before = self.tape.describe() if self.tape is not None else None
         super()._repeat_unknown(statement, frame, item)
+        if self.tape is not None and self.tape.describe() != before:
+            self.tape.give_up(f"how often line {statement.lineno} repeats is not known")
 
     def assign_attribute(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute of an object, which may hold a tensor for longer than the pass needs it."""
@@ -398,6 +395,16 @@ class Forward(TensorValues):
                 for tensor in list_tensors(value):
                     self.tape.save(tensor)
         self.tape.finish_pass(keeps=keywords.get("retain_graph", False) is not False)
+
+
+def list_autocast(positional: Sequence[Any], keywords: dict[str, Any]) -> list[str]:
+    """Return the types in which autocast may compute by its arguments; 16-bit types are alike in memory."""
+    enabled = keywords.get("enabled", next((value for value in positional if isinstance(value, bool)), True))
+    if enabled is False:
+        return [""]
+    named = [get_dtype(value) for value in (keywords.get("dtype"), *positional) if isinstance(value, External)]
+    kind = next((kind for kind in named if kind), "float16")
+    return [kind] if enabled is True else ["", kind]
 
 
 def is_tensor_result(owner: Any, result: Any) -> bool:

@@ -85,6 +85,10 @@ class Tape:
         if self.saves and not self.reason:
             self.reason = reason
 
+    def describe(self) -> tuple[object, ...]:
+        """Return what tells whether anything was noted since."""
+        return len(self.saved), self.joined_bytes, self.transient_bytes, self.largest, self.reason
+
     def copy(self) -> Tape:
         """Return a copy, for a branch."""
         return replace(

@@ -25,7 +25,7 @@ ELEMENT_BYTES: Mapping[str, int] = MappingProxyType(
     }
 )
 """Bytes of an element of a type."""
-_ANY_ELEMENT = Span(1, 16)
+_ANY_ELEMENT = Span(1, 8)
 
 
 def make_tensor(shape: Shape | None, dtype: str = "float32", *, has_gradient: bool = False) -> Tensor:

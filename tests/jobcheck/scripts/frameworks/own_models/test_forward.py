@@ -140,6 +140,19 @@ def test_of_two_branches_either_may_be_taken() -> None:
     assert (memory.saved_bytes.low, memory.saved_bytes.high) == (8 * MIB + 4, 12 * MIB + 4)
 
 
+def test_of_autocast_that_may_be_off_either_counts() -> None:
+    setting = "enabled=layer.unknown_setting()"
+    memory = save(f"with torch.autocast('cuda', {setting}):\n    y = torch.sigmoid(x @ x.T).sum()", (1024, 1024))
+    # the input that is held; x, its transpose and the result in 16 bits, or x and the result in 32
+    assert memory.saved_bytes.low == pytest.approx(10 * MIB, abs=8)
+    assert memory.saved_bytes.high == pytest.approx(12 * MIB, abs=8)
+
+
+def test_a_loop_of_unknown_length_that_saves_nothing_changes_nothing() -> None:
+    memory = save("for p in layer.parameters():\n    print(p)\ny = x.relu().sum()", (1024, 1024))
+    assert (memory.saved_bytes.high, memory.reason) == (8 * MIB + 4, "")
+
+
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
