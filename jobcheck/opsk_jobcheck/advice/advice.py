@@ -72,8 +72,8 @@ class Advice:
     is not shown. ``serving`` is the answer on an engine of a job that only generates. ``site_errors`` is how far off
     earlier predictions of the same kind of job were at this site. ``runs`` is which of several trainings of the script
     the advice is on, the one that decides. ``is_limit`` tells that ``prediction`` is that of the largest case of what
-    the script leaves open: its memory is the limit, and its time is not shown. ``room`` is up to which batch or length
-    a job without a verdict fits.
+    the script leaves open, or of the smallest where that runs out: its memory is the limit, its time is not shown.
+    ``room`` is up to which batch or length a job without a verdict fits.
     """
 
     verdict: Verdict

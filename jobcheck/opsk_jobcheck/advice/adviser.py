@@ -52,7 +52,7 @@ from opsk_jobcheck.advice.script_runs import RunVerdict, ScriptRuns, choose_deci
 from opsk_jobcheck.advice.search import SearchResult, Waste, WasteKind, search_improvements
 from opsk_jobcheck.advice.serving import advise_serving
 from opsk_jobcheck.advice.suggestions import Question
-from opsk_jobcheck.advice.worst_case import advise_worst_case
+from opsk_jobcheck.advice.worst_case import advise_smallest_case, advise_worst_case
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
 from opsk_jobcheck.preflight.checks import find_mistakes
@@ -181,8 +181,9 @@ class Adviser:
             bare = replace(bare, is_gpu_known=False)
             reasons = reasons or (why,)
         if self.cluster is None or completion.model is None or completion.plan is None or reasons:
-            if (limited := advise_worst_case(bare, self.efficiency)) is not None:
-                return limited
+            for advise in (advise_worst_case, advise_smallest_case):
+                if (limited := advise(bare, self.efficiency)) is not None:
+                    return limited
             waste = self._explain_stops(workload) if self.search and completion.plan is None else ()
             return replace(
                 bare,

@@ -1,4 +1,7 @@
-"""Advises on a job whose script leaves values open: it fits where even its largest case does."""
+"""Advises on a job whose script leaves values open.
+
+It fits where even its largest case does, and runs out of memory where even its smallest does.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision
+from opsk.workload.smallest_case import find_smallest_case
 from opsk.workload.workload import Workload
 from opsk.workload.worst_case import find_worst_case
 from opsk_jobcheck.advice.advice import Advice
@@ -46,6 +50,30 @@ def advise_worst_case(bare: Advice, efficiency: Efficiency) -> Advice | None:
         completion=limit.completion,
         prediction=limit.prediction,
         assumed=(*limit.assumed, *limit.completion.assumed),
+        is_limit=True,
+    )
+
+
+def advise_smallest_case(bare: Advice, efficiency: Efficiency) -> Advice | None:
+    """Return the advice that a job runs out of memory in any case; ``None`` where that is not certain."""
+    case = find_smallest_case(bare.workload) if bare.cluster is not None and bare.is_gpu_known else None
+    if case is None or bare.cluster is None or bare.workload.gpu is None:
+        return None
+    completion, assumed = case
+    if completion.model is None or completion.plan is None or any(entry.field == "gpu" for entry in bare.assumed):
+        return None
+    try:
+        prediction = _predict(completion.model, completion.plan, bare.cluster, efficiency, has_copies=False)
+    except OpskError:
+        return None
+    if float(prediction.memory.total_bytes.low) <= float(prediction.memory.capacity_bytes):
+        return None
+    return replace(
+        bare,
+        verdict=Verdict.OOM,
+        completion=completion,
+        prediction=prediction,
+        assumed=(*assumed, *completion.assumed),
         is_limit=True,
     )
 

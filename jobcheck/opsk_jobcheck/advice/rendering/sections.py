@@ -102,10 +102,12 @@ def memory(advice: Advice) -> Line:
 
 
 def limit(advice: Advice) -> Iterator[Line]:
-    """Yield the lines on the largest memory that a job can take, and on what that stands."""
+    """Yield the lines on the largest, or the smallest, memory that a job can take, and on what that stands."""
     predicted = get_prediction(advice).memory
-    high, capacity = float(predicted.total_bytes.high), float(predicted.capacity_bytes)
-    text = f"{MARKS[advice.verdict]} at most {as_gib(high):.1f} GiB of {as_gib(capacity):.1f} GiB per GPU: "
+    is_smallest, total = advice.verdict is Verdict.OOM, predicted.total_bytes
+    bound, capacity = float(total.low if is_smallest else total.high), float(predicted.capacity_bytes)
+    size = f"at {'least' if is_smallest else 'most'} {as_gib(bound):.1f} GiB"
+    text = f"{MARKS[advice.verdict]} {size} of {as_gib(capacity):.1f} GiB per GPU: "
     text += ENDINGS[advice.verdict]
     yield Line(label="memory", text=text, brief=text, weight=Weight.MEMORY, topic="memory terms")
     reasons = [entry for entry in advice.assumed if entry.field in LIMITED]

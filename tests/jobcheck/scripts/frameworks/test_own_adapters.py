@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from opsk.hardware.catalog import cluster
+from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import complete
 from opsk.workload.plan import LoraTargets, Recompute
 from opsk.workload.workload import Workload
+from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.scripts.frameworks.own_models.count import follow_program
 from opsk_jobcheck.scripts.frameworks.own_program import followed_once
 from opsk_jobcheck.scripts.script import read_script
@@ -187,3 +190,32 @@ def test_a_number_format_may_be_in_a_table_of_arguments(more: str, is_known: boo
     )
     unknown = {entry.field for entry in read(text).unknown}
     assert ("plan.precision" not in unknown) is is_known
+
+
+PLAIN = (
+    "from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments\n{more}"
+    "args = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+    "model = AutoModelForCausalLM.from_pretrained(args.model_name_or_path)\n"
+    "Trainer(model=model, args=args, train_dataset=load()).train()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "verdict"),
+    [
+        ("meta-llama/Llama-2-13b-hf", "", Verdict.OOM),  # 8 bytes of each of 13 billion parameters: 97 GiB
+        ("meta-llama/Llama-2-7b-hf", "", Verdict.UNKNOWN),  # 50 GiB
+        ("meta-llama/Llama-2-13b-hf", "from mine import adapt\n", Verdict.UNKNOWN),
+        ("meta-llama/Llama-2-13b-hf", "import bitsandbytes\n", Verdict.UNKNOWN),
+    ],
+)
+def test_states_that_do_not_fit_run_out_whatever_the_length(name: str, more: str, verdict: Verdict) -> None:
+    flags = f"--model_name_or_path {name} --per_device_train_batch_size 1 --bf16 True --num_train_epochs 1"
+    workload = read_script(
+        f"#!/bin/bash\n#SBATCH --nodes=1 --gres=gpu:a100:4\ntorchrun --nproc_per_node=4 train.py {flags}\n",
+        file="job.sh",
+        files={"train.py": PLAIN.format(more=more)},
+    )
+    advice = Adviser(cluster=cluster("superpod-a100"), search=False).advise(workload)
+    assert advice.verdict is verdict
+    assert advice.is_limit is (verdict is Verdict.OOM)

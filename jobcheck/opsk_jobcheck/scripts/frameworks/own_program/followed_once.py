@@ -16,7 +16,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.machine import LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs
 from opsk_jobcheck.scripts.frameworks.own_models.values import File
 
-MAX_KEPT = 4
+MAX_RESULTS = 4
 """Programs whose results are at hand."""
 MAX_QUESTIONS = 4000
 """A program that asks more is followed each time."""
@@ -53,13 +53,13 @@ class _Questions:
 
     def are_answered_by(self, settings: LookUp) -> bool:
         """Return whether other settings give the same answers."""
-        ways: dict[str, Callable[..., Any]] = {
+        look_ups: dict[str, Callable[..., Any]] = {
             "find": lambda path, of_file: settings.find(path, of_file=of_file),
             "given": settings.find_given,
             "variable": settings.find_variable,
             "file": settings.find_file,
         }
-        return all(_describe(ways[question[0]](*question[1:])) == answer for question, answer in self.asked.items())
+        return all(_describe(look_ups[question[0]](*question[1:])) == answer for question, answer in self.asked.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _Result:
     followed: Followed
 
 
-_results: deque[_Result] = deque(maxlen=MAX_KEPT)
+_results: deque[_Result] = deque(maxlen=MAX_RESULTS)
 
 
 def follow_once(files: Sequence[File], settings: LookUp, *, is_short: bool, inputs: Inputs | None) -> Followed:

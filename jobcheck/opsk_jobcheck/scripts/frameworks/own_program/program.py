@@ -49,7 +49,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
 from opsk_jobcheck.scripts.frameworks.own_program.plan import find_few_ranks, state_plan
 from opsk_jobcheck.scripts.frameworks.own_program.samples import check_samples
 from opsk_jobcheck.scripts.frameworks.own_program.text_lengths import find_text_length
-from opsk_jobcheck.scripts.frameworks.own_program.worst_case import state_worst_case
+from opsk_jobcheck.scripts.frameworks.own_program.worst_case import check_loading, state_worst_case
 from opsk_jobcheck.scripts.frameworks.python.recipes import (
     RECIPE_FRAMEWORKS,
     find_recipe_framework,
@@ -138,6 +138,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
             knows_roles=METHOD in findings.options,
             knows_adapters=is_about_adapters or ADAPTERS in findings.options,
         )
+    check_loading(settings, findings)
     state_worst_case(settings, invocation, reading, lambda: followed or follow(settings, program, invocation, reading))
     if not reading.model_name and not all(name in findings.values for name in SHAPE):
         state_parameters(followed or follow(settings, program, invocation, reading), reading)
@@ -192,6 +193,7 @@ def read_own_parts(invocation: Invocation, reading: Reading) -> None:
     if not reading.model_name:
         state_model(settings, invocation, reading)
     _state_text_length(settings, reading)
+    check_loading(settings, findings)
     state_worst_case(settings, invocation, reading, lambda: followed or follow(settings, program, invocation, reading))
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from opsk.frameworks.settings.usual_settings import BATCHES
+from opsk.workload import smallest_case
 from opsk.workload.worst_case import MICRO_BATCH, TRAINED
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
@@ -16,6 +17,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.following import is_one_model
 from opsk_jobcheck.scripts.frameworks.own_program.model import list_loaded
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
 from opsk_jobcheck.scripts.frameworks.own_program.samples import check_samples
+from opsk_jobcheck.scripts.frameworks.python.parts import is_installed
 from opsk_jobcheck.scripts.frameworks.python.roles import find_trainers
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_integer
@@ -28,6 +30,11 @@ _OTHER_MODELS = re.compile(
     r"|lpips|momentum_encoder|target_net|ref_model|reference_model|reward_model"
 )
 """Words of programs that may hold other models: copies, those of their own, and those of other files."""
+_OTHER_LOADING = re.compile(
+    r"(?i)peft|lora|quant|bitsandbytes|load_in|unsloth|freez|requires_grad|offload|8bit|4bit|galore|lomo|badam|fsdp|shard"
+    r"|adafactor|\bsgd\b|half\(|float8|fp8|layer_indices|pop\(|num_hidden_layers|n_layer"
+)
+"""Words of programs that may take less memory than training the whole model with Adam does."""
 _LOADERS = re.compile(r"\w*Loader\w*|BatchSampler")
 
 
@@ -62,6 +69,16 @@ def _loads_one_model(settings: ProgramSettings) -> bool:
     if source is None or len(list_loaded(settings)) != 1 or len(list(source.find_calls("from_pretrained"))) < 1:
         return False
     return not any(map(_OTHER_MODELS.search, source.lines))
+
+
+def check_loading(settings: ProgramSettings, findings: Findings) -> None:
+    """State whether a program loads the one model that it trains itself, and takes nothing from modules of its own."""
+    source = settings.source
+    if source is None or settings.closed or not all(map(is_installed, source.imports)):
+        return
+    loads = [call for call in source.find_calls("from_pretrained") if call.owner.startswith("AutoModel")]
+    if len(loads) == 1 and not loads[0].conditions and not any(map(_OTHER_LOADING.search, source.lines)):
+        findings.options[smallest_case.CHECKED] = "true"
 
 
 def _state_batch(settings: ProgramSettings, findings: Findings) -> None:
