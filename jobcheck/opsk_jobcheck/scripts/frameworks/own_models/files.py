@@ -32,6 +32,8 @@ def parse_file(path: str, text: str) -> File | None:
             file.nodes.setdefault(statement.target.id, []).append(statement.value)
         elif isinstance(statement, ast.Import | ast.ImportFrom):
             file.imports |= dict(list_imported(statement))
+            if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
+                file.whole.append(f"{'.' * statement.level}{statement.module or ''}")
         elif isinstance(statement, ast.AugAssign | ast.For | ast.While):
             for part in ast.walk(statement):
                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
@@ -42,6 +44,8 @@ def parse_file(path: str, text: str) -> File | None:
 def list_imported(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
     """Yield the names that an import sets, and the dotted names that they stand for; dots before them count folders."""
     for name in statement.names:
+        if isinstance(statement, ast.ImportFrom) and name.name == "*":
+            continue
         if isinstance(statement, ast.ImportFrom):
             yield name.asname or name.name, f"{'.' * statement.level}{statement.module or ''}:{name.name}"
         elif name.asname:

@@ -89,7 +89,18 @@ class Names(Statements):
             return self._import(file.imports[name], file)
         if name in BUILTINS:
             return External(name)
-        return DATA if name.startswith("__") else OPEN
+        return DATA if name.startswith("__") else self._look_up_in_whole(name, file)
+
+    def _look_up_in_whole(self, name: str, file: File) -> Any:
+        """Return what a name stands for in the modules of which a file takes all names."""
+        for module in file.whole:
+            other = self.files.find(module, file)
+            if other is None or (name not in other.nodes and name not in other.imports and not other.whole):
+                continue
+            value = self._import(f"{module}:{name}", file)
+            if value is not OPEN:
+                return value
+        return OPEN
 
     def _evaluate_definition(self, node: ast.stmt | ast.expr, frame: Frame) -> Any:
         """Return the class, function or value that a file defines at its top."""

@@ -155,12 +155,16 @@ class External:
 
 @dataclass(slots=True, eq=False)
 class File:
-    """A file of the program; ``nodes`` are its definitions at the top, ``imports`` what its names stand for."""
+    """A file of the program; ``nodes`` are its definitions at the top, ``imports`` what its names stand for.
+
+    ``whole`` are the modules of which it takes all names (``from model import *``).
+    """
 
     path: str
     digest: Digest
     nodes: dict[str, list[ast.stmt | ast.expr]] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
+    whole: list[str] = field(default_factory=list)
     names: dict[Any, Any] = field(default_factory=dict)
     followed: set[str] = field(default_factory=set)
     is_run: bool = False

@@ -334,3 +334,9 @@ def test_a_program_with_a_model_that_is_not_known_is_not_counted(use: str) -> No
 def test_public_models_of_texts_have_about_their_published_number(make: str, low: int, high: int) -> None:
     span = count(f"import transformers\nimport torch\nmodel = transformers.{make}\nmodel.parameters()\n")
     assert low < span.low <= span.high < high  # type: ignore[operator]
+
+
+def test_a_module_of_which_all_names_are_taken_defines_the_model() -> None:
+    model = HEAD + NET.format("") + "        self.layer = nn.Linear(7, 5)\n"
+    others = {"model.py": "from parts import *\n", "parts.py": model}
+    assert count("import torch\nfrom model import *\n" + TAIL.format(""), others) == Span(40, 40)
