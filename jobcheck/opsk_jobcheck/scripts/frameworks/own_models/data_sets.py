@@ -16,7 +16,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookU
 from opsk_jobcheck.scripts.frameworks.own_models.made import MAKES_DATA, PASSES_ON, Image, Made, is_data, is_made
 from opsk_jobcheck.scripts.frameworks.own_models.names import NO_CALL
 from opsk_jobcheck.scripts.frameworks.own_models.tensors import make_tensor
-from opsk_jobcheck.scripts.frameworks.own_models.transforms import apply_transform, read_sides
+from opsk_jobcheck.scripts.frameworks.own_models.transforms import apply_transform, find_sides, read_sides
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     DATA,
     Choice,
@@ -54,6 +54,9 @@ _BASES = ("Dataset", "IterableDataset", "LightningDataModule", "DataModule", "Vi
 _NUMPY = ("zeros", "ones", "empty", "full", "random.rand", "random.randn", "random.random", "random.normal")
 
 _MAKES_TENSORS = ("torch.zeros", "torch.ones", "torch.rand", "torch.randn", "torch.empty")
+_CUTS = frozenset({"Resize", "RandomCrop", "CenterCrop", "RandomResizedCrop", "RandomSizedCrop", "resize"})
+_OF_IMAGES = ("albumentations.", "torchvision.transforms.", "cv2.", "skimage.transform.")
+"""Packages whose functions give images a size."""
 _CONVERTS = ("torch.from_numpy", "torch.tensor", "torch.as_tensor", "torch.FloatTensor", "numpy.array")
 _CHANNELS = {"L": 1, "1": 1, "RGB": 3, "RGBA": 4}
 """Channels of the modes of an image."""
@@ -67,6 +70,7 @@ class DataSets(Forward):
         self.made_data: dict[int, Module | None] = {}
         self.held: list[Made] = []
         self.batch_size = 0
+        self.sides: list[int] = []
 
     def make_instance(
         self, kind: ClassValue, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame
@@ -95,6 +99,8 @@ class DataSets(Forward):
     ) -> Any:
         """Return the result of a function of a package."""
         last = name.rpartition(".")[2]
+        if last in _CUTS and name.startswith(_OF_IMAGES):
+            self.sides += find_sides(positional, keywords, is_second=name.startswith("cv2"))
         if name in ("enumerate", "zip", "iter") and any(map(is_made, positional)):
             return Made(name, positional, keywords)
         if name == "next" and positional and is_made(positional[0]):

@@ -149,7 +149,8 @@ class TrainingSteps(DataSets):
             is_data(row) or (isinstance(row, Tensor) and row.shape is None) for row in positional
         ):
             return positional
-        known = make_usual_input(model, replace(self.inputs, batch=self.batch_size or self.inputs.batch))
+        side = max([self.inputs.side, *self.sides])
+        known = make_usual_input(model, replace(self.inputs, side=side, batch=self.batch_size or self.inputs.batch))
         if known is None or (len(positional) > 1 and known.dtype != "int64"):
             return positional
         self.is_usual = True

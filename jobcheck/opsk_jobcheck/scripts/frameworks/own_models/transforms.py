@@ -5,7 +5,7 @@ Source: ``torchvision/transforms`` of torchvision 0.9 to 0.24, of both versions 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opsk_jobcheck.scripts.frameworks.own_models.made import Image, Made
@@ -125,3 +125,20 @@ def _find_padding(padding: Any) -> tuple[int, int] | None:
         return None
     left, top, right, bottom = [*row] * (4 // len(row))
     return top + bottom, left + right
+
+
+def find_sides(positional: Sequence[Any], keywords: Mapping[str, Any], *, is_second: bool) -> tuple[int, ...]:
+    """Return height and width that a function gives an image, however it takes them; none where they are not known.
+
+    Parameters
+    ----------
+    is_second
+        Whether the size is the second argument, behind the image.
+    """
+    given = list(positional[1:] if is_second else positional)
+    size = next((keywords[name] for name in ("size", "dsize", "output_shape") if name in keywords), None)
+    if "height" in keywords and "width" in keywords:
+        size = (keywords["height"], keywords["width"])
+    if size is None and given:
+        size = tuple(given[:2]) if len(given) > 1 and all(isinstance(side, int) for side in given[:2]) else given[0]
+    return read_sides(size) or ()

@@ -113,3 +113,23 @@ def test_settings_give_the_batch_of_a_network_that_reads_rows() -> None:
     step = follow(PROGRAM + loop, Inputs(batch=64))
     assert step.saved_bytes.high is not None
     assert step.saved_bytes.high >= INPUT_BYTES
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "A.Compose([A.RandomCrop(height=96, width=96)])",
+        "A.RandomResizedCrop(96, 96)",
+        "A.Resize(64, 96)",
+        "transforms.RandomResizedCrop(size=(96, 96))",
+        "cv2.resize(image, (96, 96))",
+    ],
+)
+def test_what_gives_images_a_size_gives_the_input_of_a_network_of_images(cut: str) -> None:
+    head = PROGRAM.replace("nn.Linear(1000, 500)", "nn.Conv2d(3, 8, 3)")
+    text = head + "import cv2\nimport albumentations as A\nfrom torchvision import transforms\n"
+    own = f"class Own(Dataset):\n    def __getitem__(self, index):\n        image = load(index)\n        t = {cut}\n"
+    own += "        return own(t)\n"
+    step = follow(text + own + "for x in DataLoader(Own(), batch_size=64):\n    model(x).sum().backward()")
+    assert step.saved_bytes.high is not None
+    assert step.saved_bytes.high >= 4 * 64 * 3 * 96 * 96
