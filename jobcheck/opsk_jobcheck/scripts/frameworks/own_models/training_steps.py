@@ -16,6 +16,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.names import NO_CALL
 from opsk_jobcheck.scripts.frameworks.own_models.statements import iterate
 from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
 from opsk_jobcheck.scripts.frameworks.own_models.tensor_values import list_tensors
+from opsk_jobcheck.scripts.frameworks.own_models.tensors import make_tensor
 from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs, make_usual_input
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     DATA,
@@ -62,6 +63,7 @@ class TrainingSteps(DataSets):
         self.is_in_loop = False
         self.measured: set[int] = set()
         self.loop_steps = 0
+        self.step_names: frozenset[str] = frozenset()
 
     def train(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> Flow:
         """Follow a loop that trains."""
@@ -87,7 +89,9 @@ class TrainingSteps(DataSets):
             return super().follow(function, positional, keywords, node, frame)
         has_loop = any(id(part) in trains for part in ast.walk(code) if part is not code)
         if self.is_in_loop and not has_loop:
-            self._take_step(lambda: super(TrainingSteps, self).follow(function, positional, keywords, node, frame))
+            self._take_step(
+                lambda: super(TrainingSteps, self).follow(function, positional, keywords, node, frame), code
+            )
             return DATA
         is_main = function.kind is None or not function.kind.node.bases
         is_left_out = is_main and not self.is_followed(code, function.file, gets_settings=False)
@@ -138,7 +142,11 @@ class TrainingSteps(DataSets):
         """Return the result of a call; the first model of a step gets its usual input where that is not known."""
         if self.tape is not None and not self.has_input and isinstance(target, Module) and target.is_model:
             self.has_input = True
-            positional = self._put_usual_input(target, positional)
+            given = self._put_usual_input(target, positional)
+            result = super().call(target, given, keywords, node, frame)
+            if given is not positional:
+                self._put_usual_targets(result, frame)
+            return result
         if self.tape is not None and isinstance(target, Module) and _METRICS.fullmatch(target.name):
             return DATA
         return super().call(target, positional, keywords, node, frame)
@@ -155,6 +163,15 @@ class TrainingSteps(DataSets):
             return positional
         self.is_usual = True
         return [known] * min(2, len(positional)) + positional[2:]
+
+    def _put_usual_targets(self, output: Any, frame: Frame) -> None:
+        """Give what else a step takes from its batch the size of what the model puts out: it is no larger, mostly."""
+        if not isinstance(output, Tensor) or not output.shape:
+            return
+        for name in self.step_names:
+            value = frame.names.get(name)
+            if value is DATA or (isinstance(value, Tensor) and value.shape is None):
+                self.write(frame.names, name, make_tensor(output.shape, "float32"))
 
     # ---- steps
 
@@ -199,7 +216,7 @@ class TrainingSteps(DataSets):
                 items = iterate(value)
                 batch = items[0] if items else DATA
         if is_step and self.tape is None:
-            self._take_step(lambda: self._run_round(statement, batch, frame))
+            self._take_step(lambda: self._run_round(statement, batch, frame), statement)
         else:
             self._run_round(statement, batch, frame)
 
@@ -223,15 +240,16 @@ class TrainingSteps(DataSets):
             loader = self.call(method, [], {}, NO_CALL, frame) if isinstance(method, FunctionValue) else DATA
         batch, step = self.make_batch(loader, frame), self.get(model, "training_step", frame)
         if isinstance(step, FunctionValue):
-            self._take_step(lambda: self._hold_loss(self.call(step, [batch, 0], {}, NO_CALL, frame)))
+            self._take_step(lambda: self._hold_loss(self.call(step, [batch, 0], {}, NO_CALL, frame)), step.node)
 
     def _hold_loss(self, loss: Any) -> None:
         """Note the loss of a step from which Lightning goes backward."""
         if self.tape is not None and not list_tensors(loss):
             self.tape.give_up("what the backward pass starts from is not known")
 
-    def _take_step(self, action: Callable[[], object]) -> None:
-        """Follow what takes one step, and note its memory."""
+    def _take_step(self, action: Callable[[], object], code: ast.AST) -> None:
+        """Follow what takes one step, and note its memory; ``code`` is the loop or the function of the step."""
+        self.step_names = _list_taken(code)
         limit = self.max_steps
         self.start_step()
         self.max_steps = limit
@@ -255,3 +273,19 @@ def _goes_back(statement: ast.For | ast.AsyncFor | ast.While, file: File) -> boo
     names = file.digest.calls.get(id(statement), set())
     is_inside = any(name == "backward" for part in inner for name, _ in file.digest.calls.get(id(part), ()))
     return not is_inside and any(name in ("backward", "manual_backward") for name, _ in names)
+
+
+def _list_taken(code: ast.AST) -> frozenset[str]:
+    """Return the names that a loop or a function gives to what it takes, and to parts of it."""
+    names: set[str] = set()
+    for part in ast.walk(code):
+        if isinstance(part, ast.For | ast.AsyncFor):
+            is_counted = isinstance(part.iter, ast.Call) and getattr(part.iter.func, "id", "") == "enumerate"
+            is_pair = is_counted and isinstance(part.target, ast.Tuple)
+            targets = part.target.elts[1:] if is_pair and isinstance(part.target, ast.Tuple) else [part.target]
+            names |= {row.id for target in targets for row in ast.walk(target) if isinstance(row, ast.Name)}
+        elif isinstance(part, ast.Assign):
+            names |= {row.id for target in part.targets for row in ast.walk(target) if isinstance(row, ast.Name)}
+        elif isinstance(part, ast.arg) and part.arg != "self":
+            names.add(part.arg)
+    return frozenset(names)
