@@ -101,8 +101,8 @@ def test_the_largest_of_several_loops_counts() -> None:
 
 
 def test_a_batch_that_is_not_known_has_no_limit() -> None:
-    assert follow(PROGRAM + "for batch in loader:
-    x, y = load()" + STEP.format("")).saved_bytes.high is None
+    loop = "for batch in loader:\n    x, y = load()" + STEP.format("")
+    assert follow(PROGRAM + loop).saved_bytes.high is None
 
 
 def test_settings_give_the_batch_of_a_network_that_reads_rows() -> None:
