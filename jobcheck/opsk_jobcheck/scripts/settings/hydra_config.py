@@ -1,7 +1,7 @@
 """Composes the settings of a program that Hydra starts: its configuration, the groups of its defaults, and overrides.
 
 Source: "The Defaults List", "Packages" and "Override syntax" in the documentation of Hydra 1.1 to 1.3. Groups that say
-nothing about a training (loggers, Hydra's own) are left out.
+nothing about a training (loggers, evaluation, Hydra's own) are left out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _NAME = re.compile(r"""\bconfig_name\s*=\s*["']([^"'{}]{1,200})["']""")
 _PACKAGE = re.compile(r"#\s*@package\s+(\S{1,100})")
 _LEFT_OUT = re.compile(
     r"hydra|.*logg(er|ers|ing)|callbacks?|paths?|extras?|debug|local|hparams_search|wandb|sweeper|launcher|help|log"
+    r"|eval(uation|uator)?|generation|inference|prompts?|metrics?|visuali[sz]ation|plotting"
 )
 """Groups that say nothing about what a training takes."""
 _ADDED = re.compile(r"exp|experiments?|recipes?|hparams|overrides?|presets?|settings?")
@@ -150,7 +151,7 @@ class _Composer:
 
         Source: ``_validate_self`` in ``hydra/_internal/defaults_list.py`` of Hydra 1.1 to 1.3.
         """
-        if self.files >= MAX_FILES or depth > MAX_DEPTH or self.why:
+        if self.files >= MAX_FILES or depth > MAX_DEPTH:
             self.why = self.why or "its configuration has more groups than opsk reads"
             return
         self.files += 1
@@ -159,7 +160,8 @@ class _Composer:
         if config.why and self.has_store and depth:
             return
         if config.why or config.reasons or not isinstance(config.root.value, dict):
-            self.why = config.why or f"the settings are in {path[:120]}, which opsk cannot read"
+            # the others are asked for at the same time
+            self.why = self.why or config.why or f"the settings are in {path[:120]}, which opsk cannot read"
             return
         if (header := next(filter(None, map(_PACKAGE.match, config.lines[:5])), None)) is not None:
             package = "" if header[1] == "_global_" else package if header[1] == "_group_" else header[1]

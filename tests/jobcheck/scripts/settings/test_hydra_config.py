@@ -122,6 +122,13 @@ def test_a_program_takes_model_batch_and_length_from_what_hydra_composes() -> No
     assert "conf/model/none.yaml" in read("model=none").missing_files
 
 
+def test_all_groups_are_asked_for_at_once() -> None:
+    files = {"train.py": PROGRAM, "conf/config.yaml": FILES["conf/config.yaml"]}
+    script = "#!/bin/bash\n#SBATCH --gpus=1\npython train.py\n"
+    missing = read_script(script, file="job.sh", files=files).missing_files
+    assert {"conf/model/small.yaml", "conf/data/text/wiki.yaml"} <= set(missing)
+
+
 @settings(max_examples=25)
 @given(st.dictionaries(st.sampled_from(["a.yaml", "b/c.yaml", "b/d.yaml"]), st.text(max_size=60)), st.text(max_size=20))
 def test_hostile_files_and_words_raise_nothing(files: dict[str, str], option: str) -> None:
