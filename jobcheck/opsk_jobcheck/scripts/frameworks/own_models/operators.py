@@ -36,6 +36,8 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.IsNot: operator.is_not,
 }
 _MAX_POWER, _MAX_BASE = 64, 4096
+_MAX_BITS = 2048
+"""Bits of two numbers together whose result is computed: repeated products would grow without end."""
 
 
 def combine_values(kind: ast.operator, left: Any, right: Any) -> Any:
@@ -55,6 +57,8 @@ def combine_values(kind: ast.operator, left: Any, right: Any) -> Any:
         return _try(operator.pow, left, right) if is_small else DATA
     if isinstance(left, list | tuple | str) or isinstance(right, list | tuple | str):
         return _combine_rows(kind, left, right)
+    if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > _MAX_BITS:
+        return DATA
     combine = _OPERATORS.get(type(kind))
     return _try(combine, left, right) if combine is not None else DATA
 

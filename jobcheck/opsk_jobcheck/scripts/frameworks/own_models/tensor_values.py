@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +51,8 @@ class TensorValues(Calls):
 
     def combine(self, operator: ast.operator, left: Any, right: Any) -> Any:
         """Return the result of an operator."""
+        if self.tape is not None and any(is_tensor(option) for x in (left, right) for option in list_options(x)):
+            left, right = _join_options(self.tape, left), _join_options(self.tape, right)
         if self._computes(left, right):
             if isinstance(operator, ast.MatMult):
                 return self._strip(
@@ -184,7 +187,9 @@ class TensorValues(Calls):
             return ABSENT
         if last in CREATIONS and last.endswith("_like") and not any(map(is_tensor, rows)):
             return ABSENT
+        self._count_parts(rows)
         result = rule(self.notes, Arguments(positional, keywords))
+        self._count_parts([result])
         if self.tape is None and TENSORS.fullmatch(name) and isinstance(result, Tensor):
             size = multiply_sizes(positional[:1] if last == "full" else positional, keywords)
             return replace(result, size=size, storage=None)
@@ -213,7 +218,14 @@ class TensorValues(Calls):
         is_function = name in CREATIONS - {"bernoulli"} and not name.startswith("new_")
         if (rule := OPERATIONS.get(name)) is None or is_function:
             return ABSENT
-        return self._strip(rule(tape, Arguments([owner, *positional], keywords)))
+        result = rule(tape, Arguments([owner, *positional], keywords))
+        self._count_parts([result])
+        return self._strip(result)
+
+    def _count_parts(self, values: Sequence[Any]) -> None:
+        """Count steps for what an operation reads or makes of many parts."""
+        self.steps += sum(len(value) for value in values if isinstance(value, list | tuple))
+        self.take_step()
 
     def _get_size(self, tensor: Tensor, value: Any) -> Any:
         if tensor.shape is None:
@@ -225,6 +237,14 @@ class TensorValues(Calls):
             return DATA
         side = tensor.shape[axis]
         return DATA if side is None else side
+
+
+def _join_options(tape: Tape, value: Any) -> Any:
+    """Return one value for one of several: a number for numbers, else a tensor."""
+    if not isinstance(value, Choice):
+        return value
+    is_number = all(isinstance(option, int | float) for option in value.options)
+    return value.options[0] if is_number else as_tensor(tape, value)
 
 
 def list_tensors(value: Any, depth: int = 0) -> list[Tensor]:

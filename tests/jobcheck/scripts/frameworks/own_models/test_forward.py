@@ -6,6 +6,7 @@ what ``tools/autograd/derivatives.yaml`` of PyTorch says that each operation sav
 
 from __future__ import annotations
 
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.files import Files, parse_file
 from opsk_jobcheck.scripts.frameworks.own_models.forward import Forward, follow_pass
 from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
 from opsk_jobcheck.scripts.frameworks.own_models.tensors import make_tensor
-from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, DATA, Frame
+from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, DATA, Frame, Span
 
 PROGRAMS = Path(__file__).parent / "programs"
 STEPS = tomllib.loads((PROGRAMS / "steps.toml").read_text(encoding="utf-8"))["step"]
@@ -140,6 +141,13 @@ def test_of_two_branches_either_may_be_taken() -> None:
     assert (memory.saved_bytes.low, memory.saved_bytes.high) == (8 * MIB + 4, 12 * MIB + 4)
 
 
+def test_a_value_that_may_be_a_tensor_is_taken_as_one() -> None:
+    test = "z = x.relu() if layer.unknown_setting() else layer.other(x)\n"
+    assert save(f"{test}y = (z * 0.5).sum()", (1024, 1024)).saved_bytes.high is None
+    test = "z = x.relu() if layer.unknown_setting() else x.sigmoid()\n"
+    assert save(f"{test}y = (z * 0.5).exp().sum()", (1024, 1024)).saved_bytes == Span(8 * MIB + 4, 12 * MIB + 4)
+
+
 def test_of_autocast_that_may_be_off_either_counts() -> None:
     setting = "enabled=layer.unknown_setting()"
     memory = save(f"with torch.autocast('cuda', {setting}):\n    y = torch.sigmoid(x @ x.T).sum()", (1024, 1024))
@@ -198,3 +206,22 @@ def test_a_module_in_half_precision_computes_in_it() -> None:
 def test_a_shape_that_is_not_known_gives_no_upper_limit() -> None:
     memory = save("x = x[x > 0]\ny = x.relu().sum()", (1024, 1024))
     assert (memory.saved_bytes.high, memory.reason) == (None, "the size of a tensor is not known")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "for i in range(500):\n    for j in range(500):\n        x = x.unsqueeze(0)",
+        "for i in range(500):\n    for j in range(500):\n        parts = x.split(2, 0)",
+        "for i in range(500):\n    for j in range(40):\n        x = torch.cat([x] * 500)",
+        "x = x[None].expand(10 ** 60, -1, -1).relu()",
+        "x = x.repeat(*[10 ** 9] * 500)",
+        "n = 10\nfor i in range(40):\n    n = n * n\nx = x.repeat(n, 1)",
+        f"x = torch.einsum('{'a' * 30_000}->', x)",
+    ],
+)
+def test_shapes_without_end_are_given_up(lines: str) -> None:
+    before = time.process_time()
+    memory = save(f"{lines}\ny = x.relu().sum()", (1024, 1024))
+    assert memory.saved_bytes.high is None
+    assert time.process_time() - before < 2.0

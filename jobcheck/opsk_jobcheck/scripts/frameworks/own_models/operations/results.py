@@ -15,6 +15,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.tensors import (
     pack,
 )
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
+    MAX_SIZE,
     Choice,
     Parameter,
     Shape,
@@ -24,6 +25,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 )
 
 Rule = Callable[[Tape, Arguments], Any]
+MAX_AXES = 64
+"""Axes that a tensor of PyTorch has at most."""
 FLOATS = frozenset({"float64", "float32", "bfloat16", "float16", "complex64", "complex128", ""})
 _HALVES = frozenset({"bfloat16", "float16"})
 _RANKS: Mapping[str, int] = {
@@ -73,6 +76,7 @@ def make_unknown(tape: Tape, shape: Shape | None = None, dtype: str = "") -> Ten
 
 def make(tape: Tape, shape: Shape | None, dtype: str, inputs: Sequence[Tensor] = ()) -> Tensor:
     """Return the result of an operation in memory of its own."""
+    shape = _limit(shape)
     size = count_elements(shape)
     needs = tape.saves and dtype in FLOATS and any(row.has_gradient for row in inputs)
     result = Tensor(size, shape, pack(shape), dtype, needs, Storage(size * get_element_bytes(dtype)))
@@ -91,6 +95,13 @@ def make_like(tape: Tape, tensor: Tensor, inputs: Sequence[Tensor] | None = None
     if tensor.strides is not None and tensor.shape is not None and is_packed(tensor) is False:
         return replace(result, strides=_order(tensor.shape, tensor.strides))
     return result if tensor.strides is not None or result.strides is None else replace(result, strides=None)
+
+
+def _limit(shape: Shape | None) -> Shape | None:
+    """Return a shape; ``None`` for one that no tensor has."""
+    if shape is None or len(shape) > MAX_AXES:
+        return None
+    return tuple(None if side is not None and not 0 <= side <= MAX_SIZE else side for side in shape)
 
 
 def _order(shape: Shape, strides: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -116,6 +127,8 @@ def get_bytes(tensor: Tensor) -> int | None:
 
 def view(tensor: Tensor, shape: Shape | None, strides: tuple[int, ...] | None) -> Tensor:
     """Return a view of a tensor."""
+    shape = _limit(shape)
+    strides = strides if shape is not None else None
     return Tensor(count_elements(shape), shape, strides, tensor.dtype, tensor.has_gradient, tensor.storage)
 
 
@@ -192,8 +205,9 @@ def _join_types(types: Sequence[str]) -> str:
 def as_int(value: Any) -> int | None:
     """Return a whole number; ``None`` where it is not known."""
     if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+        value = int(value)
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_whole and -MAX_SIZE <= value <= MAX_SIZE else None
 
 
 def as_sizes(values: Any) -> list[int | None] | None:
