@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise, product
 from typing import Any
 
-from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON
+from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON, Flow
 from opsk_jobcheck.scripts.frameworks.own_models.names import Names
 from opsk_jobcheck.scripts.frameworks.own_models.operators import combine_values, compare_values
 from opsk_jobcheck.scripts.frameworks.own_models.public_parts import cut_head
@@ -129,8 +129,12 @@ class Expressions(Names):
         if test is not DATA:
             return self.evaluate(node.body if test else node.orelse, frame)
         values: list[Any] = []
-        for part in (node.body, node.orelse):
-            self.branch(lambda part=part: values.append(self.evaluate(part, frame)) or GO_ON, lambda: GO_ON)  # type: ignore[func-returns-value,misc]
+
+        def take(part: ast.expr) -> Flow:
+            values.append(self.evaluate(part, frame))
+            return GO_ON
+
+        self.branch(lambda: take(node.body), lambda: take(node.orelse))
         return merge(*values)
 
     def _evaluate_list(self, node: ast.List | ast.Tuple | ast.Set, frame: Frame) -> Any:
