@@ -67,6 +67,9 @@ class TrainingSteps(DataSets):
 
     def train(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> Flow:
         """Follow a loop that trains."""
+        if self.tape is not None and not _calls_backward(statement, frame.file):
+            self._repeat_in_step(statement, frame)
+            return GO_ON
         if self.is_in_loop:
             self._follow_loop(statement, frame)
             return GO_ON
@@ -220,6 +223,14 @@ class TrainingSteps(DataSets):
         else:
             self._run_round(statement, batch, frame)
 
+    def _repeat_in_step(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> None:
+        """Follow a loop inside of a step, which goes backward after it, for each of its rounds."""
+        items = None if isinstance(statement, ast.While) else iterate(self.evaluate(statement.iter, frame))
+        for item in items if items is not None else [DATA]:
+            self._run_round(statement, item, frame)
+        if items is None and self.tape is not None:
+            self.tape.give_up(f"{_REPEATS}{statement.lineno} repeats is not known")
+
     def _run_round(self, statement: ast.For | ast.AsyncFor | ast.While, batch: Any, frame: Frame) -> None:
         """Follow the body of a loop."""
         if not isinstance(statement, ast.While):
@@ -270,9 +281,12 @@ class TrainingSteps(DataSets):
 def _goes_back(statement: ast.For | ast.AsyncFor | ast.While, file: File) -> bool:
     """Return whether a loop itself goes backward, not one inside of it or in a function that it calls."""
     inner = [part for part in ast.walk(statement) if isinstance(part, ast.For | ast.While) and part is not statement]
-    names = file.digest.calls.get(id(statement), set())
-    is_inside = any(name == "backward" for part in inner for name, _ in file.digest.calls.get(id(part), ()))
-    return not is_inside and any(name in ("backward", "manual_backward") for name, _ in names)
+    return _calls_backward(statement, file) and not any(_calls_backward(part, file) for part in inner)
+
+
+def _calls_backward(code: ast.AST, file: File) -> bool:
+    """Return whether a loop goes backward, or one inside of it does."""
+    return any(name in ("backward", "manual_backward") for name, _ in file.digest.calls.get(id(code), ()))
 
 
 def _list_taken(code: ast.AST) -> frozenset[str]:

@@ -10,6 +10,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.tensors import make_tensor
 from opsk_jobcheck.scripts.frameworks.own_models.values import Choice, Module, Tensor
 
 MAX_MODULES = 256
+MAX_ROWS = 16
+"""Rows of a sample that a network of rows may read at a time: points of a ray, atoms, words."""
 _OF_ROWS = frozenset(
     {"Linear", "ReLU", "GELU", "Dropout", "BatchNorm1d", "Sigmoid", "Tanh", "LeakyReLU", "ELU", "SiLU"}
 )
@@ -28,17 +30,20 @@ class Inputs:
         Tokens of a text.
     batch
         Samples that a process works on at a time.
+    is_single
+        Whether a sample is one image, text or row, as far as the program's text says.
     """
 
     side: int = 0
     length: int = 0
     batch: int = 0
+    is_single: bool = True
 
 
 def make_usual_input(model: Module, inputs: Inputs) -> Tensor | None:
     """Return what a model gets, by its first layer; ``None`` where that does not tell it."""
     layers = list(_list_layers(model))
-    if not layers or not inputs.batch or len(layers) >= MAX_MODULES:
+    if not layers or not inputs.batch or not inputs.is_single or len(layers) >= MAX_MODULES:
         return None
     first = layers[0]
     channels, features = first.attributes.get("in_channels"), first.attributes.get("in_features")
@@ -47,7 +52,7 @@ def make_usual_input(model: Module, inputs: Inputs) -> Tensor | None:
     if first.name == "Embedding" and inputs.length:
         return make_tensor((inputs.batch, inputs.length), "int64")
     if first.name == "Linear" and isinstance(features, int) and all(layer.name in _OF_ROWS for layer in layers):
-        return make_tensor((inputs.batch, features), "float32")
+        return make_tensor((MAX_ROWS * inputs.batch, features), "float32")
     return None
 
 

@@ -42,7 +42,7 @@ def find_inputs(settings: ProgramSettings) -> Inputs:
     """Return the sizes of a sample by the settings of a program; none where a sample may have several parts."""
     source = settings.source
     if source is None or has_several_parts("\n".join(source.lines)):
-        return Inputs()
+        return Inputs(is_single=False)
     return Inputs(
         side=_find_number(settings, IMAGE_SIDES, MAX_SIDE) or find_image_side(source),
         length=_find_number(settings, (*FIELDS["model.seq"], *LAST_LENGTHS), MAX_NUMBER),

@@ -134,3 +134,24 @@ def test_what_gives_images_a_size_gives_the_input_of_a_network_of_images(cut: st
     step = follow(text + own + "for x in DataLoader(Own(), batch_size=64):\n    model(x).sum().backward()")
     assert step.saved_bytes.high is not None
     assert step.saved_bytes.high >= 4 * 64 * 3 * 96 * 96
+
+
+def test_a_loop_inside_of_a_step_counts_for_each_round() -> None:
+    loop = """for x, y in loader:
+    loss = 0
+    for part in range({}):
+        with torch.no_grad():
+            scale = y.sum()
+        loss = loss + nn.functional.mse_loss(model(x * part), y)
+    loss.backward()
+"""
+    once, thrice = (follow(PROGRAM + loop.format(rounds)).saved_bytes.high for rounds in (1, 3))
+    assert once is not None
+    assert thrice is not None
+    assert thrice - once >= 2 * (INPUT_BYTES + OUTPUT_BYTES)
+
+
+def test_samples_of_several_parts_are_not_taken_for_one() -> None:
+    own = "class Own(Dataset):\n    def __getitem__(self, index):\n        return self.rows[index]\n"
+    loop = own + "for x in DataLoader(Own(), batch_size=64):\n    model(x).sum().backward()"
+    assert follow(PROGRAM + loop, Inputs(is_single=False)).saved_bytes.high is None
