@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import yaml
 from deploy.prometheus import dcgm_names, foreign, from_dcgm, from_node_exporter
 from opsk.hardware.xids import xid
 from tests.fakes.node_exporter import PORT_NAMES
+from tests.fakes.prometheus_server import RARE_COLLECTIONS
 
 CASES = Path(__file__).parent / "rules"
 FILES = {
@@ -33,7 +35,10 @@ def promtool(*arguments: str | Path) -> str:
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool (Debian package prometheus) is not installed")
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    environment = {**os.environ, **RARE_COLLECTIONS}
+    done = subprocess.run(
+        [program, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
