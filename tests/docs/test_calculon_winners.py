@@ -47,18 +47,18 @@ def searches(tmp_path: Path) -> Path:
 
 
 def test_calculons_words_become_ours() -> None:
-    from calculon_winners import plan_of
+    from calculon_winners import read_plan
 
-    plan = plan_of(EXECUTION)
+    plan = read_plan(EXECUTION)
     assert (plan.tp, plan.pp, plan.vpp, plan.micro_batch, plan.global_batch) == (4, 2, 3, 2, 4)
     assert plan.recompute is Recompute.SELECTIVE
     assert plan.sharding is Sharding.ZERO1
     assert plan.sequence_parallel
     assert plan.tp_overlap
-    other = plan_of({**EXECUTION, "tensor_par_comm_type": "ar", "tensor_par_overlap": "none"})
+    other = read_plan({**EXECUTION, "tensor_par_comm_type": "ar", "tensor_par_overlap": "none"})
     assert not other.sequence_parallel
     assert not other.tp_overlap
-    assert plan_of({**EXECUTION, "activations_offload": True}).offload is Offload.ACTIVATIONS
+    assert read_plan({**EXECUTION, "activations_offload": True}).offload is Offload.ACTIVATIONS
 
 
 def test_each_plan_of_a_search_is_read_once_with_its_parts(searches: Path) -> None:
