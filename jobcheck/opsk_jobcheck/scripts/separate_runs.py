@@ -6,7 +6,7 @@ Counted in 394 public scripts that train: 34 start more than one, 27 of them the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from opsk.workload.workload import Workload
@@ -34,7 +34,7 @@ def separate_runs(result: Run) -> tuple[list[Run], int]:
     commands = filter_training(select_commands(result.invocations))[:MAX_COMMANDS]
     if len(commands) < 2:
         return [], len(commands)
-    trainings = {_drop_ranks(entry.shown_words): entry for entry in reversed(commands) if _certainly_trains(entry)}
+    trainings = {_drop_ranks(entry.shown_words): entry for entry in reversed(_select_trainings(commands))}
     if len(trainings) < 2:
         return [], len(trainings)
     rows = list(reversed(trainings.values()))
@@ -66,6 +66,20 @@ def _drop_ranks(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(
         word for word, before in rows if not (_RANK.fullmatch(word.partition("=")[0]) or _RANK.fullmatch(before))
     )
+
+
+def _select_trainings(commands: Sequence[Invocation]) -> list[Invocation]:
+    """Return the commands that certainly train; the turns of a command that differ in values alone are one kind."""
+    kinds: dict[tuple[object, ...], bool] = {}
+    trainings: list[Invocation] = []
+    for entry in commands:
+        names = tuple(word for word in entry.shown_words if word.startswith("-") or word.endswith(".py"))
+        kind = (entry.line, entry.certain, len(entry.words), entry.shown_words[:1], names)
+        if kind not in kinds:
+            kinds[kind] = _certainly_trains(entry)
+        if kinds[kind]:
+            trainings.append(entry)
+    return trainings
 
 
 def _certainly_trains(invocation: Invocation) -> bool:
