@@ -33,6 +33,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     FunctionValue,
     Module,
     Parameter,
+    Partial,
     Tensor,
     choose,
     list_options,
@@ -76,6 +77,8 @@ class Forward(TensorValues):
         """Return the result of a call."""
         if isinstance(target, External):
             self._doubt_savings(target.name.rpartition(".")[2])
+            if target.name.startswith("torch.") and target.name.endswith(".autocast"):
+                return Partial(target, positional, keywords)  # which is entered, now or later
             if self.tape is not None and target.name in _CHECKPOINTS and positional:
                 return self._checkpoint(positional, keywords, node, frame)
             result = self.call_torch(target.name, positional, keywords)
@@ -261,16 +264,33 @@ class Forward(TensorValues):
 
     def _enter(self, node: ast.expr, frame: Frame) -> list[str]:
         """Follow the beginning of ``with torch.no_grad():`` and its like; return the types that autocast may have."""
-        if not isinstance(node, ast.Call) or self.tape is None:
+        if self.tape is None:
             return []
+        if not isinstance(node, ast.Call):
+            return self._enter_value(self.evaluate(node, frame))
         function = self.evaluate(node.func, frame)
-        name = function.name.rpartition(".")[2] if isinstance(function, External) else ""
+        name = function.name.rpartition(".")[2] if isinstance(function, External) else getattr(node.func, "attr", "")
         positional, keywords = self._evaluate_arguments(node, frame)
         if name in _WITHOUT_GRADIENTS or (name == "set_grad_enabled" and positional == [False]):
             self.tape.saves = False
         elif name == "enable_grad":
             self.tape.saves = True
+        if name == "autocast" and not isinstance(
+            function, External
+        ):  # of accelerate or Lightning: if any was asked for
+            return ["", "float16"]
         return list_autocast(positional, keywords) if name == "autocast" else []
+
+    def _enter_value(self, value: Any) -> list[str]:
+        """Return the types that autocast may have by a value that was made before (``with ctx:``)."""
+        types: list[str] = []
+        for option in list_options(value):
+            is_autocast = isinstance(option, Partial) and getattr(option.function, "name", "").endswith("autocast")
+            if is_autocast:
+                types += list_autocast(option.positional, dict(option.keywords))
+            else:
+                types += [self.notes.autocast, *(["float16"] if option is DATA or option is OPEN else [])]
+        return sorted(set(types))[:2]
 
     def _repeat_unknown(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame, item: Any) -> None:
         before = self.tape.describe() if self.tape is not None else None

@@ -156,6 +156,20 @@ def test_of_autocast_that_may_be_off_either_counts() -> None:
     assert memory.saved_bytes.high == pytest.approx(12 * MIB, abs=8)
 
 
+@pytest.mark.parametrize("made", ["torch.autocast('cuda')", "torch.amp.autocast('cuda', dtype=torch.bfloat16)"])
+def test_autocast_that_is_made_before_is_entered(made: str) -> None:
+    lines = "with ctx:\n    y = torch.sigmoid(x @ x.T).sum()"
+    memory = save(lines, (1024, 1024), head=f"ctx = {made}")
+    assert memory.saved_bytes.high == pytest.approx(10 * MIB, abs=8)
+
+
+def test_a_context_that_is_not_known_may_be_autocast() -> None:
+    lines = "with layer.ctx:\n    y = torch.sigmoid(x @ x.T).sum()"
+    memory = save(lines, (1024, 1024))
+    assert memory.saved_bytes.low == pytest.approx(10 * MIB, abs=8)
+    assert memory.saved_bytes.high == pytest.approx(12 * MIB, abs=8)
+
+
 def test_a_loop_of_unknown_length_that_saves_nothing_changes_nothing() -> None:
     memory = save("for p in layer.parameters():\n    print(p)\ny = x.relu().sum()", (1024, 1024))
     assert (memory.saved_bytes.high, memory.reason) == (8 * MIB + 4, "")
