@@ -314,6 +314,7 @@ def group_parameters(space: ParameterSpace) -> Sequence[tuple[int, ...]]:
 
 
 PRODUCTS = "large products under load, benchmarks/published/variants.csv"
+SYSTOLIC = "large products on systolic arrays, TPU and Gaudi 2: 80 to 99 % of the peak in reports, recalled"
 KERNELS = "benchmarks of attention kernels, benchmarks/published/attention_fits.csv, within 12 %"
 STREAM = "copies and streams, benchmarks/published/gpus.md: median 0.83 to 0.88"
 NCCL = "nccl-tests, benchmarks/published/links.csv"
@@ -358,6 +359,8 @@ PRIORS: Mapping[str, Prior] = MappingProxyType(
         "gpu.turing.matmul_fraction": _fraction(0.45, 0.15, PRODUCTS),
         "gpu.volta.matmul_fraction": _fraction(0.72, 0.30, PRODUCTS),
         "gpu.pascal.matmul_fraction": _fraction(0.80, 0.40, PRODUCTS),
+        "gpu.tpu.matmul_fraction": _fraction(0.85, 0.30, SYSTOLIC),
+        "gpu.gaudi.matmul_fraction": _fraction(0.85, 0.30, SYSTOLIC),
         "gpu.fp8_fraction": _fraction(0.60, 0.25, PRODUCTS),
         "gpu.ada.fp8_fraction": _fraction(0.54, 0.20, PRODUCTS),
         "gpu.hopper.fp8_fraction": _fraction(0.66, 0.24, PRODUCTS),

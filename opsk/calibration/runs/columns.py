@@ -309,6 +309,12 @@ class Cells:
         self.wrong: list[str] = []
         self.odd: list[str] = []
 
+    def with_assumed(self, column: str, text: str, assumption: Assumption) -> Cells:
+        """Return the row, unread, with the text of an empty cell assumed."""
+        cells = Cells({**self._columns, column: text})
+        cells.assumed.append(assumption)
+        return cells
+
     def text(self, column: str) -> str:
         """Return a cell's text without blanks around it; "" where there is none."""
         cell = (self._columns.get(column) or "").strip()[:MAX_TEXT]

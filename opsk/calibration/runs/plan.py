@@ -68,7 +68,8 @@ _MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 _BATCH_TOKENS = 1 << 21
 """Tokens of a step whose batch is not known, where software accumulates gradients: 2 M, somewhat below GPT-3's 3.2 M.
 
-Benchmarks of fully sharded training run one micro-batch a replica in a step unless stated otherwise.
+Benchmarks of fully sharded training run one micro-batch a replica in a step unless stated otherwise. A pipeline has
+micro-batches for all of its stages: PyTorch's schedules warn of fewer, and torchtitan and NeMo AutoModel ask for them.
 """
 _EXPERT_PARALLELS = (1, 2, 4, 8, 16, 32, 64)
 _MAX_CANDIDATES = 4096
@@ -226,6 +227,15 @@ def _fit_states(cells: Cells, plan: Plan, model: ModelShape, cluster: ClusterSpe
     return replace(plan, states=states)
 
 
+def needs_sharding(cells: Cells, software: RunSoftware, model: ModelShape, plan: Plan, cluster: ClusterSpec) -> bool:
+    """Return whether replicas of whole weights were assumed that do not fit, of software that can only shard them."""
+    splits = software.defaults.get("splits_model")
+    is_assumed = any(entry.field == "plan.sharding" for entry in cells.assumed)
+    if splits is None or splits.value or not is_assumed or plan.sharding is Sharding.ZERO3 or plan.dp == 1:
+        return False
+    return float(predict(model, PlanTable.of([plan]), cluster).memory.fit_probability[0]) < FITS_FROM
+
+
 def estimate_gpu_count(stated: PlanConstraints, gpu: GpuSpec) -> int:
     """Return a number of GPUs large enough for any candidate where none is stated."""
     return (stated.tp or 8) * (stated.pp or 64) * stated.cp * 2
@@ -239,11 +249,7 @@ def _read_constraints(cells: Cells, model: ModelShape, gpu: GpuSpec, software: R
     tp, pp, cp = cells.size("tp"), cells.size("pp"), cells.size("cp") or 1
     gpus = _count_gpus(cells, tp, pp)
     tp, pp = _complete_axes(cells, gpus, tp, pp, cp)
-    if sharding is Sharding.ZERO3 and model_parallel is None:
-        if tp is None:
-            tp = cells.assume("plan.tp", 1, "fully sharded states need no tensor parallelism")
-        if pp is None:
-            pp = cells.assume("plan.pp", 1, "fully sharded states need no pipeline")
+    tp, pp = _leave_whole(cells, software, sharding, tp, pp) if model_parallel is None else (tp, pp)
     states, optimizer = _states(cells, software, precision), read_optimizer(cells)
     fixed = {
         "sharding": sharding,
@@ -350,6 +356,21 @@ def _complete_axes(
         return tp, pp
     rest = gpus // ((tp or pp or 1) * cp * dp)
     return (tp, rest) if pp is None else (rest, pp)
+
+
+def _leave_whole(
+    cells: Cells, software: RunSoftware, sharding: Sharding, tp: int | None, pp: int | None
+) -> tuple[int | None, int | None]:
+    """Return both sizes: unstated ones are 1 where states are sharded, or the software splits no model."""
+    splits = software.defaults.get("splits_model")
+    if sharding is Sharding.ZERO3:
+        reasons = ("fully sharded states need no tensor parallelism", "fully sharded states need no pipeline")
+    elif splits is not None and not splits.value:
+        reasons = (f"{software.words}: {splits.why}",) * 2
+    else:
+        return tp, pp
+    tp = cells.assume("plan.tp", 1, reasons[0]) if tp is None else tp
+    return tp, cells.assume("plan.pp", 1, reasons[1]) if pp is None else pp
 
 
 def _precision(cells: Cells, gpu: GpuSpec, software: RunSoftware) -> Precision:
@@ -498,6 +519,9 @@ def _recomputes(stated: PlanConstraints, model: ModelShape, software: RunSoftwar
     """Return what may have been recomputed, least first; recipes of Megatron Core recompute modules, not layers."""
     if stated.recompute is not None:
         return (stated.recompute,)
+    usual = software.defaults.get("pretrain_recompute")
+    if usual is not None:
+        return tuple(Recompute)[tuple(Recompute).index(Recompute(usual.value)) :]
     if model.flash_attention and software.family is Software.MEGATRON_CORE:
         return (Recompute.NONE, Recompute.SELECTIVE)
     if model.flash_attention or software.month < SELECTIVE_RECOMPUTE_SINCE:
@@ -512,12 +536,13 @@ def _batches(
     dp = max(2, cluster.node.gpus // ranks) if stated.gpus is None else stated.gpus // ranks
     global_batch, software = stated.global_batch, stated.fixed["software"]
     accumulates = software is not Software.PYTORCH and stated.fixed["sharding"] is not Sharding.ZERO3
-    fills = accumulates and (pp > 1 or ranks * dp > cluster.node.gpus)
+    fills = pp > 1 or (accumulates and ranks * dp > cluster.node.gpus)
     sizes = _MICRO_BATCHES if stated.micro_batch is None else (stated.micro_batch,)
     dividing = [size for size in sizes if global_batch is None or global_batch % (size * dp) == 0]
     for size in dividing or sizes[:1]:
         target = global_batch if global_batch is not None else _BATCH_TOKENS / model.seq if fills else 1
-        batch = max(round(target / (size * dp)), 1) * size * dp
+        steps = max(round(target / (size * dp)), 1 if global_batch is not None else pp)
+        batch = steps * size * dp
         yield size, dp, batch
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from opsk.calibration.runs.cluster import find_gpu
 from opsk.calibration.runs.columns import BY_NAME, MAX_SHOWN, Cells
 from opsk.calibration.runs.model import build_model
-from opsk.calibration.runs.plan import build_plan
+from opsk.calibration.runs.plan import build_plan, needs_sharding
 from opsk.calibration.runs.software import RunSoftware, attention_is_fused, identify_software
 from opsk.costmodel.rules import find_violations
 from opsk.costmodel.sizes.parameters import total_parameters
@@ -25,7 +25,7 @@ from opsk.hardware.spec import ClusterSpec
 from opsk.units import GB, MIB
 from opsk.workload.defaults import Assumption
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan
+from opsk.workload.plan import Plan, Sharding
 
 MAX_TABLE_BYTES = 64 * MIB
 """Size above which a table is refused unread; one of 620 runs has 0.3 MB."""
@@ -217,6 +217,10 @@ def _build_run(cells: Cells, name: str, line: int) -> Run | None:
     if result is None or cells.wrong:
         return None
     plan, cluster = result
+    if needs_sharding(cells, software, model, plan, cluster):
+        why = f"it ran, and whole weights do not fit on {gpu.name}"
+        sharded = Assumption(field="plan.sharding", value=Sharding.ZERO3, why=why)
+        return _build_run(cells.with_assumed("sharding", "zero3/fsdp", sharded), name, line)
     _note_oddities(cells, model, plan)
     text = cells.text("notes")
     measured = _drop_incomparable(_read_measured(cells, software, text), cells)

@@ -222,6 +222,9 @@ KINDS = {"gpu": catalog.gpu, "nic": catalog.nic, "node": catalog.node, "cluster"
         ("gb300", "fp4", 15000e12),  # GB300 NVL72 page: 1,080 PFLOPS dense for 72 GPUs
         ("mi250x-gcd", "bf16", 191.5e12),  # MI200 data sheet: 383.0 a package of two dies
         ("mi300x", "bf16", 1307.4e12),  # MI300X data sheet, dense
+        ("mi308x", "bf16", 344.1e12),  # 80 of the MI300X's 304 compute units
+        ("tpu-v4", "bf16", 275e12),  # Jouppi et al. 2023
+        ("gaudi-2", "fp8", 865e12),  # Gaudi 2 white paper
     ],
 )
 def test_peaks_are_the_dense_ones(name: str, number_format: str, peak: float) -> None:
@@ -312,7 +315,8 @@ def test_older_gpus_have_the_memory_of_their_data_sheets(name: str, memory_gib: 
 def test_a_gpu_is_possible(gpu: catalog.GpuSpec) -> None:
     assert 0 < gpu.capacity_bytes <= gpu.memory_bytes
     assert set(gpu.peak_flop_per_s) <= set(FORMATS)
-    assert gpu.peak_flop_per_s["fp32"] < gpu.peak_flop_per_s["fp16"]
+    peaks = gpu.peak_flop_per_s
+    assert peaks["fp32"] < peaks.get("fp16", peaks.get("bf16", 0.0))  # a TPU has bf16 alone
 
 
 @pytest.mark.parametrize("kind", KINDS)

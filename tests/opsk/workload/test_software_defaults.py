@@ -66,6 +66,8 @@ VALUES = {
     "flat_adapters": {True},
     "tuning_batch": {128},
     "memory_definition": {"allocated", "reserved"},
+    "splits_model": {True, False},
+    "pretrain_recompute": set(Recompute),
 }
 
 

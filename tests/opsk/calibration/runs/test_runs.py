@@ -129,6 +129,29 @@ def test_a_trainer_that_shards_as_deepspeed_does_runs_it() -> None:
     assert one(**columns, sharding="zero3/fsdp", dp_kind="fsdp").plan.software is Software.PYTORCH
 
 
+def test_a_trainer_splits_no_model_and_shards_what_does_not_fit_whole() -> None:
+    columns = {"software": "peft", "gpu": "A10G", "gpu_mem_gb": "24", "tp": "", "pp": "", "dp": "", "sharding": ""}
+    columns |= {"model": "Llama 3 8B", "gpus": "4", "global_batch": "", "finetuning": "full", "recompute": ""}
+    for name in ("params_b", "layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab", "micro_batch", "arch"):
+        columns[name] = ""
+    run = one(**columns)
+    assert (run.plan.tp, run.plan.pp, run.plan.sharding) == (1, 1, Sharding.ZERO3)  # 16 bytes x 8e9 a replica
+    assert "do not fit" in next(entry.why for entry in run.assumed if entry.field == "plan.sharding")
+    assert one(**columns | {"finetuning": "lora"}).plan.sharding is Sharding.NONE
+
+
+def test_a_pipeline_whose_batch_nobody_states_has_micro_batches_for_its_stages() -> None:
+    columns = {"software": "torchtitan", "source_date": "2025-01", "gpus": "64", "tp": "2", "pp": "8", "dp": "4"}
+    run = one(**columns, sharding="zero3/fsdp", dp_kind="fsdp", global_batch="", micro_batch="1")
+    assert run.plan.micro_batches >= 8
+
+
+def test_torchtitan_recomputes_at_least_selectively_unless_told_otherwise() -> None:
+    columns = {"software": "torchtitan", "source_date": "2025-01", "arch": "llama", "tp": "1", "dp": "8"}
+    assert one(**columns, global_batch="32", recompute="").plan.recompute is not Recompute.NONE
+    assert one(**columns, global_batch="32", recompute="none").plan.recompute is Recompute.NONE
+
+
 def test_settings_have_columns_and_notes_decide_nothing() -> None:
     columns = {
         "software": "torchtune", "precision": "bf16", "param_dtype": "bf16", "master_dtype": "none",
