@@ -14,7 +14,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations import patterns
 from opsk_jobcheck.scripts.frameworks.own_models.operations.elements import get_dtype
 from opsk_jobcheck.scripts.frameworks.own_models.operations.module_calls import LAYER_RULES
 from opsk_jobcheck.scripts.frameworks.own_models.operations.public_models import run_measured
-from opsk_jobcheck.scripts.frameworks.own_models.operations.results import as_int, as_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.operations.registry import OPERATIONS
+from opsk_jobcheck.scripts.frameworks.own_models.operations.results import as_int, as_tensor, is_tensor
 from opsk_jobcheck.scripts.frameworks.own_models.public_parts import CUT, WHOLE, find_head
 from opsk_jobcheck.scripts.frameworks.own_models.savings import SAVES_LESS, find_type, list_weights, may_freeze
 from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
@@ -315,7 +316,24 @@ class Forward(TensorValues):
             known = self._is_instance(*positional)
             if known is not DATA:
                 return known
+        if self.tape is not None and positional and name in ("sum", "len", "abs"):
+            known = self._reduce(name, positional[0])
+            if known is not DATA:
+                return known
         return super().call_builtin(name, positional, keywords, node, frame)
+
+    def _reduce(self, name: str, value: Any) -> Any:
+        """Return the sum of tensors, or the length or absolute value of one; ``DATA`` for anything else."""
+        if name == "sum" and isinstance(value, list | tuple) and value and all(map(is_tensor, value)):
+            total = value[0]
+            for tensor in value[1:]:
+                total = self.combine(ast.Add(), total, tensor)
+            return total
+        if not isinstance(value, Tensor) or name == "sum":
+            return DATA
+        if name == "len":
+            return value.shape[0] if value.shape and value.shape[0] is not None else DATA
+        return OPERATIONS["abs"](self.notes, Arguments([value], {}))
 
     def _is_instance(self, value: Any, kind: Any) -> Any:
         """Return whether a value is a module or tensor of a class; ``DATA`` where that is not known."""

@@ -93,6 +93,8 @@ def test_a_step_saves_what_pytorch_saves(row: dict[str, Any]) -> None:
         ("y = torch.cat([x, x]).relu().sum()", 12 * MIB + 4),
         ("y = x.max(dim=1)[0].sum()", 4 * MIB + 8 * KIB + 4),
         ("y = x.detach().relu().sum()", 4 * MIB + 4),
+        ("y = sum([x.relu(), x.exp()]).sum()", 12 * MIB + 4),
+        ("y = (x[: len(x) // 2] * abs(x[512:])).sum()", 10 * MIB + 4),
         ("with torch.no_grad():\n    x = x.relu()\ny = x.sum()", 4 * MIB + 4),
         ("for _ in range(3):\n    x = x.relu()\ny = x.sum()", 16 * MIB + 4),
         ("y = checkpoint(lambda t: t.relu().exp().sigmoid(), x, use_reentrant=False).sum()", 8 * MIB + 4),
