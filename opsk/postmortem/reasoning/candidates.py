@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from opsk.postmortem.reasoning.actions import find_meaning
 from opsk.postmortem.reasoning.candidate import ENDS_JOB, JOB_WIDE, Candidate, find_first_s, sort_key
+from opsk.postmortem.reasoning.consequences import LastSteps
 from opsk.postmortem.reasoning.ends import classify_end, find_first_end, was_aborted
 from opsk.postmortem.reasoning.joining import join_candidates
 from opsk.postmortem.reasoning.places import RankPlacement, complete_place, merge_places, rank_identity
@@ -78,7 +79,10 @@ def build_candidates(
         for part in _split(failure, group, progress_s)
     ]
     candidates += _build_slurm_candidates(evidence, findings)
-    candidates += _build_end_candidates(findings, divergence, placement, candidates)
+    steps = LastSteps.of(evidence)
+    others = [each for each in candidates if not _was_survived(each, steps)]
+    last = [each for each in findings if not steps.follow_in_log(each)]
+    candidates += _build_end_candidates(last, divergence, placement, others)
     candidates += _build_asked_to_end(findings, candidates, evidence.ranks)
     world = len({rank_identity(each) for each in evidence.ranks} - {()}) or 1
     candidates = join_candidates(candidates, world, victim, placement.per_node)
@@ -184,6 +188,12 @@ def _build_end_candidates(
             what=f"the first process that ended {description}", source="end",
         )
     ]  # fmt: skip
+
+
+def _was_survived(candidate: Candidate, steps: LastSteps) -> bool:
+    """Return whether training went on after all that speaks for a candidate, further down in the log."""
+    findings = candidate.findings if candidate.source == "findings" else ()
+    return bool(findings) and all(steps.follow_in_log(each) for each in findings)
 
 
 def _is_explained(findings: Sequence[Finding]) -> bool:

@@ -46,6 +46,12 @@ _CAUGHT = _OF_A_RUN - {FailureClass.NUMERIC}
 
 _ENDS_PROGRAMS = ("shell.", "args.", "build.", "process.", "program.", "launcher.", "slurm.", "mpi.", "batch.")
 """Families whose words are a program's last, or a launcher's or shell's on one that has ended."""
+_OF_A_TOOL = re.compile(
+    r"(?:\S{0,200}/)?(?:gzip|gunzip|zcat|cp|mv|rm|rmdir|ls|cat|ln|mkdir|tar|unzip|find|grep|sed|awk|head|tail|wc|chmod"
+    r"|chown|touch|du|df|stat|rsync|scp|wget|curl|git|cmp|diff|sort|md5sum|sha256sum|readlink|realpath|nvidia-smi|which)"
+    r": "
+)
+"""A tool that a script or program called complains, and the caller goes on."""
 _LAST_WORDS = re.compile(
     r"\b(?:training|job|run|program|experiment|script|pipeline|evaluation) (?:has |was )?(?:failed|crashed|aborted)\b"
     r"|\bfatal\b|\b(?:aborting|exiting|giving up)\b",
@@ -213,6 +219,8 @@ def _find_last_order(finding: Finding) -> int:
 
 def _ends_program(finding: Finding) -> bool:
     """Return whether a finding is a program's end by itself, or tells of one: what follows is of something else."""
+    if _OF_A_TOOL.match(finding.text) is not None:
+        return False
     return (
         finding.origin is not Origin.JOB_LOG
         or bool(finding.fields.get("top") or finding.fields.get("uncaught"))

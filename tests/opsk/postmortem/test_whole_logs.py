@@ -390,6 +390,7 @@ def test_a_log_that_goes_on_for_long_survived_what_was_raised(kind: str, message
         raised("KeyError", "'text'", caught=True),
         "Error loading model: CUDA out of memory. Tried to allocate 1008.00 MiB. GPU 0 has a total capacity of 14.74 GiB\n",
         "cannot use the cache: org/m is not a local folder and is not a valid model identifier listed on the hub\n",
+        "gzip: /work/model/extract.0000013.gz: No such file or directory\n",
         "Exception in thread Thread-4:\n" + raised("ValueError", "bad chunk", caught=True).replace("run.py", "threading.py"),
     ],
 )  # fmt: skip
@@ -408,6 +409,15 @@ def test_lines_that_a_program_had_in_its_buffer_are_no_work_after_its_end(tmp_pa
     assert named(explained(tmp_path, hydra + works)) == "software"
     failed = "2026-01-05 10:10:08 ERROR training failed: CUDA out of memory. Tried to allocate 1008.00 MiB\n"
     assert named(explained(tmp_path, failed + works)) == "gpu_memory"
+
+
+def test_a_program_that_was_killed_after_it_trained_on_was_not_ended_by_an_earlier_run(tmp_path: Path) -> None:
+    earlier = raised("RuntimeError", "CUDA out of memory. Tried to allocate 4.82 GiB (GPU 0; 31.73 GiB total capacity)")
+    steps = "".join(
+        f"iteration {i}/ 500 | loss: 2.1 | elapsed time per iteration (ms): 412.3\n" for i in range(100, 400)
+    )
+    assert named(explained(tmp_path, earlier + LONG + steps + "Killed\n")) == "host_memory"
+    assert named(explained(tmp_path, steps + earlier + "Killed\n")) == "gpu_memory"
 
 
 def test_a_later_line_of_the_script_is_no_reason_for_what_failed_or_ended_before(tmp_path: Path) -> None:
