@@ -15,8 +15,8 @@ TAIL_BYTES = 16 * KIB
 """This much of a log's end is read."""
 _LINES = 3
 """One or two may be a handler's own words on what failed."""
-_MAX_LINE_BYTES = 1024
-_MAX_LINES = 512
+_MAX_LINE_BYTES = 256
+_MAX_LINES = 128
 _ENDS = re.compile(rb"[\r\n]+")
 _BAR = re.compile(r"\d{1,3}%\|")
 _MIN_LETTERS = re.compile(r"[^\W\d_]{2}")

@@ -77,7 +77,7 @@ def resolve_rank(who: Printer, heading: Heading, node: str = "") -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """The state of a log that was read to its end."""
+    """The state of a log that was read to its end; ``asks_for_work`` where what failed in it may have been caught."""
 
     path: str
     named: NamedRank
@@ -89,6 +89,7 @@ class LogEnd:
     size_bytes: int
     lines: int
     ended_well: bool
+    asks_for_work: bool = True
 
     def ranks(self) -> tuple[RankProgress, ...]:
         """Return how far the ranks of a log came: one for the log, or one for each label of an interleaved one."""
@@ -99,7 +100,7 @@ class LogEnd:
             first_iteration=progress.first, last_iteration=progress.last, first_progress_s=progress.first_s,
             last_progress_s=progress.last_s, last_progress_order=progress.last_order,
             previous_progress_order=progress.previous_order, first_line_s=heading.first_s,
-            ordinary_order=None if self.labels.are_ray else self.tail.find_ordinary(self.size_bytes),
+            ordinary_order=self.tail.find_ordinary(self.size_bytes) if self.asks_for_work else None,
             lines=self.lines, bytes=self.size_bytes, ended_well=self.ended_well or progress.is_complete,
         )  # fmt: skip
         printers = self._find_printers()

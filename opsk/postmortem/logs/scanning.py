@@ -19,7 +19,7 @@ from opsk.postmortem.logs.pieces import BROKEN, Piece, ReadLimits, describe_limi
 from opsk.postmortem.logs.printers import Labels, LogEnd, find_printer, resolve_rank
 from opsk.postmortem.logs.progress import LabelTail, ProgressEnds
 from opsk.postmortem.signatures.signature import Signature, signatures
-from opsk.postmortem.values import Finding, Origin, Place, RankProgress, Role
+from opsk.postmortem.values import FailureClass, Finding, Origin, Place, RankProgress, Role
 from opsk.telemetry.progress.lines import parse_label, strip_escapes
 
 _REACH_BYTES = 2048
@@ -209,6 +209,11 @@ def _build_end(state: _State, size: int, lines: int) -> LogEnd:
         path=state.path, named=state.named, labels=state.labels, heading=state.heading, ends=state.ends,
         tail=state.tail, clock=state.clock, size_bytes=size, lines=lines,
         ended_well=any(finding.role is Role.END for finding in state.gathered.findings.values()),
+        asks_for_work=not state.labels.are_ray and any(
+            finding.signature == _ASKED_TO_END
+            or (finding.role is Role.ROOT and finding.failure is not FailureClass.COLLECTIVE_HANG)
+            for finding in state.gathered.findings.values()
+        ),
     )  # fmt: skip
 
 
