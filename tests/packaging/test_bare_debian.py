@@ -16,7 +16,7 @@ from tests.bare_root.root import copy_root, make_bare_root
 from tests.packaging.conftest import Release, program, run
 
 # What dpkg, rpm, systemd-analyze and the programs that make users keep for themselves is not ours to count.
-OTHERS = ("var/lib/dpkg/", "run/systemd/", "var/lib/rpm/", "usr/lib/sysimage/", "var/log/dpkg.log")
+OTHERS = ("var/lib/dpkg/", "run/systemd", "var/lib/rpm/", "usr/lib/sysimage/", "var/log/dpkg.log")
 
 
 @pytest.fixture
