@@ -63,7 +63,7 @@ PYTEST = $(BIN)/python -m pytest -q --durations=25 --durations-min=1.0
 # late.
 WAITING = part-unstable part-installed part-bookworm part-rest part-trixie part-tui part-failures part-bare part-deploy part-lab part-exporters part-packaging part-soak
 AT_ONCE := $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
-part-core: SELECTED = -p tests.side_by_side --processes=all tests/opsk tests/jobcheck
+part-core: SELECTED = -n logical --maxprocesses=16 --dist worksteal tests/opsk tests/jobcheck
 part-rest: SELECTED = $(addprefix --ignore=tests/,integration soak bare_root opsk jobcheck deploy packaging tui)
 part-tui: SELECTED = tests/tui
 part-deploy: SELECTED = tests/deploy
