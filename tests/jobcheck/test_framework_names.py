@@ -16,7 +16,7 @@ from opsk_jobcheck.advice.abilities import find_abilities, get_family, is_deepsp
 from opsk_jobcheck.advice.flags import build_flags
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.frameworks.registry import FRAMEWORKS, READERS
-from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY, program_of
+from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY, find_program
 
 MODEL = StatedModel(experts=0, layers=32, hidden=4096, ffn=14336, heads=32, kv_heads=8, vocab=128256, seq=4096)
 PLAN = StatedPlan(nodes=4, gpus_per_node=8, gpus=32, micro_batch=2, global_batch=128)
@@ -110,4 +110,7 @@ def test_readers_give_only_the_names_that_they_list(shared: Path) -> None:
         for invocation in run(script.read_text(errors="replace"), given={}).invocations:
             matches = [(reader, reader.recognise(invocation)) for reader in READERS]
             for reader, match in matches:
-                assert match is None or match.framework in reader.frameworks, (match.framework, program_of(invocation))
+                assert match is None or match.framework in reader.frameworks, (
+                    match.framework,
+                    find_program(invocation),
+                )

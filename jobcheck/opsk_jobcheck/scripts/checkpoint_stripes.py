@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from opsk_jobcheck.scripts.bash.values import Invocation, Run, Text
-from opsk_jobcheck.scripts.launchers.programs import names_of
+from opsk_jobcheck.scripts.launchers.programs import list_base_names
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments
 
 ALL_TARGETS = -1
@@ -42,7 +42,7 @@ def find_stripes(framework: str, arguments: Arguments, run: Run) -> Stripes | No
         return None
     stripes = None
     for command in run.invocations:
-        words = names_of(command)
+        words = list_base_names(command)
         if words[:2] != ("lfs", "setstripe") or not command.certain or not _holds(command.words[-1], folder):
             continue
         count = _parse_count(command)

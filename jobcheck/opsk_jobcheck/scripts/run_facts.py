@@ -15,7 +15,7 @@ from opsk_jobcheck.scripts.bash.values import Invocation, Run, Scalar, Text, Var
 from opsk_jobcheck.scripts.checkpoint_stripes import find_stripes
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.python.source import PythonSource
-from opsk_jobcheck.scripts.launchers.programs import names_of, program_of
+from opsk_jobcheck.scripts.launchers.programs import find_program, list_base_names
 from opsk_jobcheck.scripts.launchers.ranks import (
     NODES,
     NODES_OPTION,
@@ -30,7 +30,7 @@ from opsk_jobcheck.scripts.launchers.ranks import (
 from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
 from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
 from opsk_jobcheck.scripts.sbatch.resources import Resources
-from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, arguments_of
+from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, get_arguments
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.submission.request import SlurmRequest, seconds
 
@@ -115,7 +115,7 @@ class Start:
     @property
     def arguments(self) -> Arguments:
         """The flags of the command."""
-        return arguments_of(self.command)
+        return get_arguments(self.command)
 
     @property
     def nodes(self) -> int:
@@ -181,7 +181,7 @@ def _read_processes(start: Start) -> Iterator[Evidence]:
             yield start.cite(IS_SERIAL, True, command.line, what)
     is_alone = launch.step is None and launch.is_alone and not launch.agent and start.nodes > 1
     is_alone = is_alone and not _starts_other_nodes(command)
-    is_launched = "accelerate" in names_of(command) and _SPREADING_FLAGS.isdisjoint(launch.launcher_flags.flags)
+    is_launched = "accelerate" in list_base_names(command) and _SPREADING_FLAGS.isdisjoint(launch.launcher_flags.flags)
     if is_alone and (count is not None or start.framework or is_launched):
         yield start.cite(IS_ONE_NODE, True, command.line, _name_program(command))
 
@@ -190,11 +190,15 @@ def _count_processes(start: Start, launch: ProgramLaunch) -> tuple[int | None, s
     """Return how many processes are started in all, with what starts them; ``None`` where that is not certain."""
     launcher, name = launch.launcher_flags, _name_program(start.command)
     is_open = bool(launcher.opaque) or any(flag in launcher.flags for flag in PER_NODE)
-    if launch.agent in ONE_RANK_LAUNCHERS and not start.framework and _COUNTS_RANKS.isdisjoint(names_of(start.command)):
+    if (
+        launch.agent in ONE_RANK_LAUNCHERS
+        and not start.framework
+        and _COUNTS_RANKS.isdisjoint(list_base_names(start.command))
+    ):
         is_preset = "PET_NPROC_PER_NODE" in start.run.variables
         nodes = start.nodes if launch.step is not None else 1
         return (None if is_open or is_preset or not nodes else nodes), f"{launch.agent} without --nproc_per_node"
-    names = set(names_of(start.command)) - {"srun"}
+    names = set(list_base_names(start.command)) - {"srun"}
     if launch.agent or not (STARTERS | SPREADS).isdisjoint(names) or not is_certainly_one(start):
         return None, ""
     if launch.step is None:
@@ -210,7 +214,7 @@ def _count_processes(start: Start, launch: ProgramLaunch) -> tuple[int | None, s
 
 def is_certainly_one(start: Start) -> bool:
     """Return whether the script starts one program, which starts no other process, by its text or its framework."""
-    program, source = program_of(start.command), start.source
+    program, source = find_program(start.command), start.source
     if program is None or not _is_only_program(start):
         return False
     if start.framework.startswith("megatron"):
@@ -231,14 +235,14 @@ def _starts_other_nodes(command: Invocation) -> bool:
 
     GPT-NeoX's ``deepy.py`` runs DeepSpeed's launcher with a host file, or ``launcher: slurm``.
     """
-    program = program_of(command)
+    program = find_program(command)
     return program is not None and program.file.rpartition("/")[2] == "deepy.py"
 
 
 def _is_only_program(start: Start) -> bool:
     """Return whether the script starts no other program that may use GPUs, and hides none of them."""
-    programs = [entry for entry in start.run.invocations if program_of(entry) is not None]
-    serves = any(not _SERVERS.isdisjoint(names_of(entry)) for entry in start.run.invocations)
+    programs = [entry for entry in start.run.invocations if find_program(entry) is not None]
+    serves = any(not _SERVERS.isdisjoint(list_base_names(entry)) for entry in start.run.invocations)
     return len(programs) == 1 and not serves and _find_variable(start, "CUDA_VISIBLE_DEVICES") is None
 
 
@@ -249,8 +253,8 @@ def _spreads_model(start: Start) -> bool:
 
 def _name_program(command: Invocation) -> str:
     """Return the program as a person would call it."""
-    program = program_of(command)
-    return f"python {program.file}"[:80] if program is not None else names_of(command)[0][:80]
+    program = find_program(command)
+    return f"python {program.file}"[:80] if program is not None else list_base_names(command)[0][:80]
 
 
 def _read_master(start: Start) -> Iterator[Evidence]:
@@ -268,7 +272,7 @@ def _read_master(start: Start) -> Iterator[Evidence]:
         is_preset = any(name.startswith("PET_") for name in start.run.variables)
         if any(name in flags for name in NODES) and not is_open and not is_preset:
             yield start.cite(MASTER, "", launch.line, launch.agent)
-    elif not launch.agent and STARTERS.isdisjoint(names_of(start.command)) and _takes_master(start):
+    elif not launch.agent and STARTERS.isdisjoint(list_base_names(start.command)) and _takes_master(start):
         address = _find_variable(start, "MASTER_ADDR")
         if address is not None and address.known:
             yield start.cite(MASTER, address.known, address.line, f"MASTER_ADDR={address.known}")
@@ -353,7 +357,7 @@ def _read_steps(start: Start) -> Iterator[Evidence]:
         return
     yield start.cite(STEPS, count, argument.line, argument.shown)
     continuing = _CONTINUING.search(" ".join(flags))
-    resubmits = any("sbatch" in names_of(entry)[:1] for entry in start.run.invocations)
+    resubmits = any("sbatch" in list_base_names(entry)[:1] for entry in start.run.invocations)
     if continuing or resubmits or start.arguments.opaque:
         yield start.cite(CONTINUES, True, start.command.line, continuing[0] if continuing else "")
 
@@ -363,7 +367,7 @@ def _read_loading(start: Start) -> Iterator[Evidence]:
 
     Source: ``PreTrainedModel.from_pretrained`` of transformers loads into host memory unless it gets a ``device_map``.
     """
-    program = program_of(start.command)
+    program = find_program(start.command)
     if program is None or not start.framework.startswith(("hf-trainer", "trl")):
         return
     text = "\n".join(start.source.lines) if start.source is not None else ""
@@ -394,7 +398,7 @@ def _read_environment(start: Start) -> Iterator[Evidence]:
 
 def _read_container(start: Start) -> Iterator[Evidence]:
     """Yield the container image of every ``srun`` of the script that names one, where it is the same."""
-    steps = [entry for entry in start.run.invocations if "srun" in names_of(entry)]
+    steps = [entry for entry in start.run.invocations if "srun" in list_base_names(entry)]
     named = [parse_launcher_arguments(entry).flags.get("--container-image") for entry in steps]
     images = [argument for argument in named if argument is not None]
     if images and len({(entry.certain, entry.value.known) for entry in images}) == 1:

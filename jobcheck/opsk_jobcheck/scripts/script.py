@@ -49,8 +49,8 @@ from opsk_jobcheck.scripts.launchers.programs import (
     does_other_work,
     doubt_what_differs,
     filter_training,
+    find_program,
     find_python_text,
-    program_of,
     trains_as_text,
 )
 from opsk_jobcheck.scripts.launchers.ranks import (
@@ -72,7 +72,7 @@ from opsk_jobcheck.scripts.sbatch.directives import find_late_directives, read_d
 from opsk_jobcheck.scripts.sbatch.resources import Resources, build_slurm_variables, derive_values, merge
 from opsk_jobcheck.scripts.sbatch.statements import Statements, apply_statements, read_opsk_lines
 from opsk_jobcheck.scripts.separate_runs import list_other_runs, separate_runs
-from opsk_jobcheck.scripts.settings.arguments import Arguments, arguments_of
+from opsk_jobcheck.scripts.settings.arguments import Arguments, get_arguments
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading, find_best_match
 from opsk_jobcheck.submission.request import SlurmRequest
@@ -239,7 +239,7 @@ def _read(
         doubt_what_differs(chosen[1], READERS, filter_training(commands), reading)
         if not findings.options.keys() & {TRAINABLE, ADAPTERS, METHOD}:
             read_trainable(chosen[1].invocation, findings, framework=chosen[1].framework)
-        read_ranks(launch.launcher_flags if launch else arguments_of(chosen[1].invocation), findings)
+        read_ranks(launch.launcher_flags if launch else get_arguments(chosen[1].invocation), findings)
     if chosen and chosen[1].framework in WITH_OWN_PARTS:
         read_own_parts(chosen[1].invocation, reading)
     is_own = may_be_own_program(framework, is_read=chosen is not None)
@@ -247,7 +247,7 @@ def _read(
         tasks = compute_tasks_per_node(launch, resources)
         framework = name_framework(framework, read_own_program(command, reading, tasks=tasks))
     if command is not None and not chosen and not reading.model_name:
-        reading.model_name = find_public_name(collect_flags(arguments_of(command)))
+        reading.model_name = find_public_name(collect_flags(get_arguments(command)))
     name = _read_named_configs(reading)
     _state_statements(statements, findings)
     has_engine = chosen is not None and set_engine_apart(commands, chosen[1].invocation, findings)
@@ -322,11 +322,13 @@ def _find_own_command(result: Run, commands: Sequence[Invocation], reading: Read
     Of several, it is the first that trains by what its text says, else the last.
     """
     command = find_training_command(result.invocations)
-    is_script = command is not None and program_of(command) is None and any(_is_script(word) for word in command.words)
+    is_script = (
+        command is not None and find_program(command) is None and any(_is_script(word) for word in command.words)
+    )
     if command is not None and not is_script:
         return command
     training = filter_training(commands)
-    programs = [entry for entry in training if program_of(entry) is not None or find_python_text(entry)]
+    programs = [entry for entry in training if find_program(entry) is not None or find_python_text(entry)]
     if len(programs) > 1:
         trains = (entry for entry in programs[:MAX_PROGRAMS] if does_train(find_source(entry, reading)))
         return next(trains, programs[-1])

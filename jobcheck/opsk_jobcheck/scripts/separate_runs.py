@@ -13,7 +13,7 @@ from opsk.workload.workload import Workload
 from opsk_jobcheck.scripts.bash.values import RUNS_SHELL_TEXT, Invocation, Run
 from opsk_jobcheck.scripts.frameworks.recognition import find_training_command, select_commands
 from opsk_jobcheck.scripts.frameworks.registry import READERS
-from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY, filter_training, program_of
+from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY, filter_training, find_program
 from opsk_jobcheck.scripts.settings.reader import find_best_match
 
 MAX_RUNS = 6
@@ -89,7 +89,7 @@ def _certainly_trains(invocation: Invocation) -> bool:
     match = find_best_match(READERS, [invocation])
     if match is not None:
         return match[1].framework != CONNECTIVITY
-    return program_of(invocation) is not None and find_training_command([invocation]) is not None
+    return find_program(invocation) is not None and find_training_command([invocation]) is not None
 
 
 def _keep_one(result: Run, chosen: Invocation, others: set[int]) -> Run:

@@ -28,8 +28,8 @@ from opsk_jobcheck.scripts.frameworks.recipes import (
     state_open_fields,
 )
 from opsk_jobcheck.scripts.launchers.accelerate import INSTANCES, find_accelerate_launch, read_accelerate
-from opsk_jobcheck.scripts.launchers.programs import SURE, Program, find_command, is_open, program_of
-from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
+from opsk_jobcheck.scripts.launchers.programs import SURE, Program, find_command, find_program, is_open
+from opsk_jobcheck.scripts.settings.arguments import get_arguments, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import (
@@ -55,7 +55,7 @@ def recognise(invocation: Invocation) -> Match | None:
     program = _find_program(invocation)
     if program is None:
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     return Match(framework=FRAMEWORK, weight=3 * SURE, invocation=invocation, arguments=arguments)
 
 
@@ -102,7 +102,7 @@ def _find_program(invocation: Invocation) -> Program | None:
     if command is not None:
         is_train = bool(command.words) and command.words[0].known == "train"
         return replace(command, words=command.words[1:]) if is_train else None
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None:
         return None
     if program.is_module:

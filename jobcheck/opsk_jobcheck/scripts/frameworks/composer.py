@@ -35,11 +35,11 @@ from opsk_jobcheck.scripts.launchers.programs import (
     Program,
     collect_flags,
     find_command,
+    find_program,
     parse_assignments,
     parse_program_arguments,
-    program_of,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings, parse_arguments
+from opsk_jobcheck.scripts.settings.arguments import get_arguments, iterate_settings, parse_arguments
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import (
     Findings,
@@ -76,10 +76,10 @@ _HF = ("hf_causal_lm", "hf_prefix_lm", "hf_t5")
 
 def recognise_olmo(invocation: Invocation) -> Match | None:
     """Return a command that trains with OLMo, or with OLMo-core."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None:
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     if _CORE.search(program.name):
         return Match(framework=OLMO_CORE, weight=SURE, invocation=invocation, arguments=arguments)
     if program.name.endswith("scripts/train.py") and _is_olmo(program, invocation):
@@ -89,7 +89,7 @@ def recognise_olmo(invocation: Invocation) -> Match | None:
 
 def read_olmo(match: Match, reading: Reading) -> None:
     """State the values of the file and of the flags that override it."""
-    findings, program = reading.findings, program_of(match.invocation)
+    findings, program = reading.findings, find_program(match.invocation)
     if match.framework == OLMO_CORE or program is None or not program.words:
         why = "OLMo-core takes its settings from Python"
         mark_all_unknown(findings, (*SHAPE, "model.seq", "plan.micro_batch"), why, match.invocation.line)
@@ -177,7 +177,7 @@ def recognise(invocation: Invocation) -> Match | None:
     words = _find_program_words(invocation)
     if words is None:
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     weight = SURE if _find_yaml(words) is not None else 1
     return Match(framework=COMPOSER, weight=weight, invocation=invocation, arguments=arguments)
 
@@ -210,7 +210,7 @@ COMPOSER_READER = Reader(frameworks=(COMPOSER,), recognise=recognise, read=read_
 
 def _find_program_words(invocation: Invocation) -> tuple[Text, ...] | None:
     """Return the words after the training program, ``None`` where this is no such command."""
-    launcher, program = find_command(invocation, "composer"), program_of(invocation)
+    launcher, program = find_command(invocation, "composer"), find_program(invocation)
     if launcher is not None:
         return _find_words_after_program(launcher)
     if (command := find_command(invocation, "llmfoundry")) is not None:

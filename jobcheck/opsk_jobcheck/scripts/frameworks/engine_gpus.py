@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from opsk.workload import roles
 from opsk_jobcheck.scripts.bash.values import Invocation, Scalar
-from opsk_jobcheck.scripts.launchers.programs import names_of, program_of
+from opsk_jobcheck.scripts.launchers.programs import find_program, list_base_names
 from opsk_jobcheck.scripts.launchers.ranks import DISAGREE, VISIBLE
 from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
 from opsk_jobcheck.scripts.settings.findings import Findings
@@ -61,9 +61,11 @@ def set_engine_apart(commands: Sequence[Invocation], command: Invocation, findin
 
 def is_server(invocation: Invocation) -> bool:
     """Return whether a command starts an engine's server."""
-    if any(_SERVERS.fullmatch(f"{first} {second}") for first, second in pairwise(names_of(invocation)[:MAX_NAME])):
+    if any(
+        _SERVERS.fullmatch(f"{first} {second}") for first, second in pairwise(list_base_names(invocation)[:MAX_NAME])
+    ):
         return True
-    program = program_of(invocation)
+    program = find_program(invocation)
     return program is not None and len(program.name) <= MAX_NAME and _MODULES.fullmatch(program.name) is not None
 
 

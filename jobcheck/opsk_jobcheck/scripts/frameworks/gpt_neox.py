@@ -20,8 +20,8 @@ from opsk.frameworks.settings.deepspeed_config import (
 )
 from opsk.frameworks.settings.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, Text, join, literal
-from opsk_jobcheck.scripts.launchers.programs import SURE, names_of
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.launchers.programs import SURE, list_base_names
+from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import (
@@ -42,10 +42,10 @@ _ALL = ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with GPT-NeoX."""
-    names = names_of(invocation)
+    names = list_base_names(invocation)
     if "deepy.py" not in names or "train.py" not in names[names.index("deepy.py") + 1 :]:
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     return Match(framework=NEOX, weight=SURE + 1, invocation=invocation, arguments=arguments)
 
 

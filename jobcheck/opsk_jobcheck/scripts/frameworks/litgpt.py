@@ -15,7 +15,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, OPT
 from opsk_jobcheck.scripts.launchers.programs import SURE, collect_flags, find_command, name_shape
 from opsk_jobcheck.scripts.launchers.ranks import MAX_RANKS, NODES_OPTION
 from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
-from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import get_arguments, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.findings import (
     Findings,
@@ -38,7 +38,7 @@ def recognise(invocation: Invocation) -> Match | None:
     first = command.words[0].known if command is not None and command.words else None
     if first is None or not _TRAINS.fullmatch(first):
         return None
-    return Match(framework=LITGPT, weight=SURE, invocation=invocation, arguments=arguments_of(invocation))
+    return Match(framework=LITGPT, weight=SURE, invocation=invocation, arguments=get_arguments(invocation))
 
 
 def read_litgpt(match: Match, reading: Reading) -> None:

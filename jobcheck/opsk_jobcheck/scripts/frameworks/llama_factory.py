@@ -25,9 +25,9 @@ from opsk_jobcheck.scripts.frameworks.recipes import (
     state_open_fields,
 )
 from opsk_jobcheck.scripts.launchers.accelerate import find_accelerate_launch, read_accelerate
-from opsk_jobcheck.scripts.launchers.programs import SURE, Program, find_command, is_open, program_of
+from opsk_jobcheck.scripts.launchers.programs import SURE, Program, find_command, find_program, is_open
 from opsk_jobcheck.scripts.launchers.ranks import get_known_variable
-from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import get_arguments, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean, state_number
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
@@ -58,7 +58,7 @@ def recognise(invocation: Invocation) -> Match | None:
         framework=FRAMEWORK,
         weight=weight + matched + 2 * SURE,
         invocation=invocation,
-        arguments=arguments_of(invocation),
+        arguments=get_arguments(invocation),
     )
 
 
@@ -131,7 +131,7 @@ def _find_program(invocation: Invocation) -> tuple[Program, int] | None:
     if command is not None:
         is_train = bool(command.words) and command.words[0].known == "train"
         return (replace(command, words=command.words[1:]), SURE) if is_train else None
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None:
         return None
     if program.is_module and program.file in _MODULES:

@@ -28,11 +28,11 @@ from opsk_jobcheck.scripts.launchers.programs import (
     RECOMPUTE_WORDS,
     SHAPE,
     SURE,
+    find_program,
     name_shape,
-    program_of,
     state_global_batch,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import get_arguments, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.findings import (
     Findings,
@@ -56,10 +56,10 @@ _GATED = MappingProxyType({"silu": True, "swish": True})
 
 def recognise_picotron(invocation: Invocation) -> Match | None:
     """Return a command that trains with picotron: its ``train.py``, from a folder of that name."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None or program.file != "train.py":
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     if _PICOTRON_FLAG not in arguments.flags or not any(
         PICOTRON in name for name in (program.name, invocation.directory.shown)
     ):
@@ -89,10 +89,10 @@ PICOTRON_READER = Reader(frameworks=(PICOTRON,), recognise=recognise_picotron, r
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with nanotron."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None or program.is_module:
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     if _FLAG not in arguments.flags or not (_PROGRAM.fullmatch(program.file) or "nanotron" in program.name):
         return None
     if "nanotron" not in program.name and program.file != "run_train.py":

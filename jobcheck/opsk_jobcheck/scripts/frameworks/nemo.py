@@ -29,8 +29,8 @@ from opsk.frameworks.settings.usual_settings import PRECISION_WORDS
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.megatron.layout import read_layout
 from opsk_jobcheck.scripts.frameworks.python.recipes import state_recipe
-from opsk_jobcheck.scripts.launchers.programs import SURE, find_command, parse_assignments, program_of
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.launchers.programs import SURE, find_command, find_program, parse_assignments
+from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import Findings, mark_all_unknown, state_number, state_truth, state_word
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
@@ -71,8 +71,8 @@ _FACTORY = re.compile(r"([A-Za-z]\w*)(?:\((.*)\))?", re.DOTALL)
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with NeMo."""
-    program = program_of(invocation)
-    arguments = arguments_of(invocation)
+    program = find_program(invocation)
+    arguments = get_arguments(invocation)
     matched = len((NUMBERS.keys() | NUMBERS_2.keys()) & arguments.overrides.keys())
     if program and not program.is_module and _PROGRAM.fullmatch(program.file):
         return Match(framework=NEMO, weight=SURE + 1 + matched, invocation=invocation, arguments=arguments)

@@ -16,8 +16,8 @@ from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.role_settings import RoleSettings, find_opaque
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, BASE_BITS, DROPOUT, RANK, TARGETS
-from opsk_jobcheck.scripts.launchers.programs import SURE, is_open, parse_program_flags, program_of
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.launchers.programs import SURE, find_program, is_open, parse_program_flags
+from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.findings import Findings, state_data_parallel_only, state_number
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
@@ -34,13 +34,13 @@ def recognise(invocation: Invocation) -> Match | None:
     kind = _find_kind(invocation)
     if not kind:
         return None
-    weight = 4 * SURE + len(arguments_of(invocation).flags)
-    return Match(framework=FRAMEWORK, weight=weight, invocation=invocation, arguments=arguments_of(invocation))
+    weight = 4 * SURE + len(get_arguments(invocation).flags)
+    return Match(framework=FRAMEWORK, weight=weight, invocation=invocation, arguments=get_arguments(invocation))
 
 
 def read_openrlhf(match: Match, reading: Reading) -> None:
     """State the trained model's settings, and what the other roles hold."""
-    program, findings, kind = program_of(match.invocation), reading.findings, _find_kind(match.invocation)
+    program, findings, kind = find_program(match.invocation), reading.findings, _find_kind(match.invocation)
     if program is None:
         return
     settings = RoleSettings(parse_program_flags(program).get, findings, opaque=find_opaque(program))
@@ -59,7 +59,7 @@ OPENRLHF_READER = Reader(frameworks=(FRAMEWORK,), recognise=recognise, read=read
 
 def _find_kind(invocation: Invocation) -> str:
     """Return which of its programs a command starts, empty for none."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     match = _PROGRAM.fullmatch(program.name) if program is not None and len(program.name) < 512 else None
     return match["kind"] if match else ""
 

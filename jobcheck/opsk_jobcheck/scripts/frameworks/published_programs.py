@@ -24,12 +24,12 @@ from opsk_jobcheck.scripts.launchers.programs import (
     SURE,
     Program,
     find_command,
+    find_program,
     list_flag_names,
     parse_program_arguments,
     parse_program_flags,
-    program_of,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import (
@@ -61,12 +61,12 @@ def recognise(invocation: Invocation) -> Match | None:
     if chosen is None:
         return None
     row, weight = chosen
-    return Match(framework=row.framework, weight=weight, invocation=invocation, arguments=arguments_of(invocation))
+    return Match(framework=row.framework, weight=weight, invocation=invocation, arguments=get_arguments(invocation))
 
 
 def _find_program(invocation: Invocation) -> Program | None:
     """Return the program, or the script of timm that starts it on the GPUs of a node."""
-    return program_of(invocation) or find_command(invocation, _STARTER)
+    return find_program(invocation) or find_command(invocation, _STARTER)
 
 
 def _find_row(program: Program) -> tuple[PublishedProgram, int] | None:

@@ -34,14 +34,14 @@ from opsk_jobcheck.scripts.launchers.programs import (
     SHAPE,
     SURE,
     collect_flags,
+    find_program,
     list_flag_names,
     name_shape,
     parse_program_flags,
     parse_settings,
-    program_of,
     state_flags,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import (
@@ -127,7 +127,7 @@ _OTHERS = ("tensor", "pipeline", "deepspeed", "model_parallel", "context_paralle
 
 def recognise_aws_fsdp(invocation: Invocation) -> Match | None:
     """Return a command with the flags of the example, whatever its program is called."""
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     matched = len(_AWS_FLAGS & arguments.flags.keys())
     if matched < _MIN_AWS_FLAGS or not any(flag in arguments.flags for flag in _AWS_NEEDED):
         return None
@@ -206,10 +206,10 @@ def _find_line(given: Mapping[str, Entry]) -> int:
 
 def recognise_llama_cookbook(invocation: Invocation) -> Match | None:
     """Return a command that trains with the cookbook: by its module, or by flags that only it has."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None:
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     matched = len(_COOKBOOK_FLAGS & arguments.flags.keys())
     is_sure = program.is_module and _COOKBOOK_MODULE.fullmatch(program.name)
     if not is_sure and (matched < _MIN_COOKBOOK_FLAGS or "finetun" not in program.file):
@@ -268,10 +268,10 @@ def _state_batch(given: Mapping[str, Entry], findings: Findings) -> None:
 
 def recognise_fms_fsdp(invocation: Invocation) -> Match | None:
     """Return a command that trains with fms-fsdp."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None or not _FMS_PROGRAM.fullmatch(program.file):
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     matched = len(_FMS_FLAGS & arguments.flags.keys())
     if program.file == _FMS_PLAIN and not matched and "fms" not in program.name:
         return None
@@ -280,7 +280,7 @@ def recognise_fms_fsdp(invocation: Invocation) -> Match | None:
 
 def read_fms_fsdp(match: Match, reading: Reading) -> None:
     """State the values of the flags."""
-    program, findings = program_of(match.invocation), reading.findings
+    program, findings = find_program(match.invocation), reading.findings
     given = parse_settings(program.words if program else ())
     state_flags(findings, given, FMS_NUMBERS)
     state_word(findings, "plan.sharding", given.get(STRATEGY), FMS_SHARDING)
@@ -320,7 +320,7 @@ def _state_recompute(given: Mapping[str, Entry], findings: Findings) -> None:
 
 def recognise_pytorch(invocation: Invocation) -> Match | None:
     """Return a command whose program or flags state that ranks are data-parallel only."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None or program.is_module:
         return None
     names = list_flag_names(program)
@@ -338,13 +338,13 @@ def recognise_pytorch(invocation: Invocation) -> Match | None:
     framework = by_flag or by_name
     if framework is None:
         return None
-    return Match(framework=framework, weight=1, invocation=invocation, arguments=arguments_of(invocation))
+    return Match(framework=framework, weight=1, invocation=invocation, arguments=get_arguments(invocation))
 
 
 def read_pytorch(match: Match, reading: Reading) -> None:
     """State that ranks share only data."""
     findings, line = reading.findings, match.invocation.line
-    program = program_of(match.invocation)
+    program = find_program(match.invocation)
     text = f"{program.file[:60] if program else 'the program'}: {match.framework}"
     state_data_parallel_only(findings, text, line)
     if match.framework == DDP:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.launchers.programs import MAX_PATH_CHARS, names_of, program_of
+from opsk_jobcheck.scripts.launchers.programs import MAX_PATH_CHARS, find_program, list_base_names
 from opsk_jobcheck.scripts.launchers.ranks import BUILTIN_LAUNCHER, is_opsk_launch
 
 _FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -156,7 +156,7 @@ def is_cut_off(invocation: Invocation) -> bool:
 
 def find_console(invocation: Invocation) -> str | None:
     """Return the framework whose command trains here (``swift sft``), empty for one without a name, else ``None``."""
-    names = names_of(invocation)
+    names = list_base_names(invocation)
     for index, name in enumerate(names):
         if name not in _CONSOLES:
             continue
@@ -198,7 +198,7 @@ def refine_framework(framework: str | None, invocations: Sequence[Invocation]) -
         return "megatron-deepspeed"
     for name, others in _RELATIVES.items():
         if framework in others and any(
-            name in program.name.lower() for entry in select_commands(invocations) if (program := program_of(entry))
+            name in program.name.lower() for entry in select_commands(invocations) if (program := find_program(entry))
         ):
             return name
     if framework == "accelerate" and find_framework(invocations) == "trl":
@@ -231,7 +231,7 @@ def find_training_command(invocations: Sequence[Invocation]) -> Invocation | Non
 
 def _is_trainer_module(invocation: Invocation) -> bool:
     """Return whether a command starts a module that is named like a trainer (``python -m mine.train_sft``)."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     name = program.name.rpartition(".")[2] if program is not None and program.is_module else ""
     return len(name) <= MAX_PATH_CHARS and _TRAINER_MODULE.fullmatch(name) is not None
 
@@ -241,7 +241,7 @@ def has_train_word(invocation: Invocation) -> bool:
 
     So do commands that an installed project has: ``mine train``, ``mine_train``, under ``srun`` or ``uv run`` as well.
     """
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is not None:
         return program.known_words[:1] in _PROGRAM_TRAINS
     name, after = _find_console_command(invocation) if invocation.certain else ("", "")
@@ -251,7 +251,7 @@ def has_train_word(invocation: Invocation) -> bool:
 
 def _find_console_command(invocation: Invocation) -> tuple[str, str]:
     """Return the name of the command behind launchers and their options, and the word after it; empty for none."""
-    words = names_of(invocation)[:MAX_LAUNCHER_WORDS]
+    words = list_base_names(invocation)[:MAX_LAUNCHER_WORDS]
     for index, name in enumerate(words):
         before = words[index - 1] if index else ""
         is_value = before.startswith("-") and "=" not in before
@@ -263,7 +263,7 @@ def _find_console_command(invocation: Invocation) -> tuple[str, str]:
 def find_launcher(invocations: Sequence[Invocation], *, ntasks_per_node: int | None) -> str | None:
     """Return how ranks are started, in words: ``srun + torchrun``; ``None`` when it is unknown."""
     acting = [entry for entry in select_commands(invocations) if not _only_inspects(entry)]
-    names = [name for entry in acting for name in names_of(entry)]
+    names = [name for entry in acting for name in list_base_names(entry)]
     known = set(names)
     parts = [BUILTIN_LAUNCHER] if any(map(is_opsk_launch, acting)) else ["srun"] if "srun" in known else []
     starters = {name for entry in acting for name in _list_names_before_program(entry)}
@@ -286,7 +286,7 @@ def find_launcher(invocations: Sequence[Invocation], *, ntasks_per_node: int | N
 def _list_names_before_program(invocation: Invocation) -> list[str]:
     """Return the names before a program of Python, whose own words name no launcher (``--strategy deepspeed``)."""
     result: list[str] = []
-    names = names_of(invocation)
+    names = list_base_names(invocation)
     for index, name in enumerate(names):
         if name not in _NEED_RUN or names[index + 1 : index + 2] == ("run",):
             result.append(name)
@@ -297,7 +297,7 @@ def _list_names_before_program(invocation: Invocation) -> list[str]:
 
 def _only_inspects(invocation: Invocation) -> bool:
     """Return whether a step only inspects a node: ``srun -N1 hostname``."""
-    names = names_of(invocation)
+    names = list_base_names(invocation)
     if "srun" not in names or _LOOKS.isdisjoint(names):
         return False
     is_shell = any(name.endswith((".py", ".sh", ".bash")) or name in ("-c", "-lc", "-m") for name in names)

@@ -16,9 +16,9 @@ from opsk_jobcheck.scripts.frameworks.python.settings import collect_settings
 from opsk_jobcheck.scripts.launchers.programs import (
     Program,
     find_command,
+    find_program,
     parse_program_arguments,
     parse_program_flags,
-    program_of,
 )
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.reader import Reading
@@ -76,7 +76,7 @@ def _find_engine(invocation: Invocation, reading: Reading) -> tuple[str, Mapping
         if first is not None and not first.shown.startswith("-"):
             given["model"] = Entry(value=first.known, line=first.line, why="" if first.known is not None else first.why)
         return "vllm", given
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None or len(program.name) > 512:
         return None
     if _VLLM.fullmatch(program.name) or _SGLANG.fullmatch(program.name):

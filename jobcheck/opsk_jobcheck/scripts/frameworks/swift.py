@@ -23,8 +23,8 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
 )
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import RANK, read_trainable
 from opsk_jobcheck.scripts.frameworks.recipes import parse_values, read_recipe
-from opsk_jobcheck.scripts.launchers.programs import SURE, Program, find_command, is_open, program_of
-from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
+from opsk_jobcheck.scripts.launchers.programs import SURE, Program, find_command, find_program, is_open
+from opsk_jobcheck.scripts.settings.arguments import get_arguments, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import (
     Findings,
@@ -42,7 +42,7 @@ def recognise(invocation: Invocation) -> Match | None:
     started = _find_program(invocation)
     if started is None:
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     return Match(
         framework=FRAMEWORK, weight=4 * SURE + len(arguments.flags), invocation=invocation, arguments=arguments
     )
@@ -94,7 +94,7 @@ def _find_program(invocation: Invocation) -> tuple[Program, str] | None:
         return Program(name="swift", is_module=False, words=command.words[1:], invocation=invocation), str(
             command.words[0].known
         )
-    program = program_of(invocation)
+    program = find_program(invocation)
     match = _FILE.fullmatch(program.name) if program is not None and len(program.name) < 512 else None
     return (program, match[1] or match[2]) if program is not None and match is not None else None
 

@@ -18,10 +18,10 @@ from opsk_jobcheck.scripts.launchers.programs import (
     collect_flags,
     find_command,
     find_first_entry,
+    find_program,
     name_shape,
-    program_of,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import (
@@ -69,8 +69,8 @@ _MODELS = MappingProxyType(
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with torchtitan, or that starts its ``run_train.sh``."""
-    arguments = arguments_of(invocation)
-    program = program_of(invocation)
+    arguments = get_arguments(invocation)
+    program = find_program(invocation)
     is_program = program is not None and (
         bool(program.is_module and _MODULE.fullmatch(program.name))
         or (program.file == "train.py" and ("torchtitan" in program.name or CONFIG_FLAG in arguments.flags))

@@ -20,11 +20,11 @@ from opsk_jobcheck.scripts.launchers.programs import (
     RECOMPUTE_WORDS,
     SURE,
     find_command,
+    find_program,
     name_shape,
     parse_assignments,
-    program_of,
 )
-from opsk_jobcheck.scripts.settings.arguments import Argument, Setting, arguments_of, iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import Argument, Setting, get_arguments, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean, parse_integer, state_numbers, state_word
@@ -74,11 +74,11 @@ _SINGLE_DEVICE = "single_device"
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with torchtune: ``tune run``, or one of its recipes under a launcher."""
-    tune, program = find_command(invocation, "tune"), program_of(invocation)
+    tune, program = find_command(invocation, "tune"), find_program(invocation)
     is_tune = tune is not None and bool(tune.words) and tune.words[0].known == "run"
     if not is_tune and (program is None or not _RECIPE.fullmatch(program.file) or not _has_config_flag(invocation)):
         return None
-    return Match(framework=TUNE, weight=SURE, invocation=invocation, arguments=arguments_of(invocation))
+    return Match(framework=TUNE, weight=SURE, invocation=invocation, arguments=get_arguments(invocation))
 
 
 def read_torchtune(match: Match, reading: Reading) -> None:
@@ -156,7 +156,7 @@ def _state_memory(config: ConfigFile, findings: Findings) -> None:
 
 
 def _has_config_flag(invocation: Invocation) -> bool:
-    return "--config" in arguments_of(invocation).flags
+    return "--config" in get_arguments(invocation).flags
 
 
 def _state_replicas(match: Match, config: ConfigFile, findings: Findings) -> None:

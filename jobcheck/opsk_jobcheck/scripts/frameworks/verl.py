@@ -18,8 +18,8 @@ from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.role_settings import RoleSettings, find_opaque
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, BASE_BITS, RANK, TARGETS
-from opsk_jobcheck.scripts.launchers.programs import SURE, Program, is_open, parse_assignments, program_of
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.launchers.programs import SURE, Program, find_program, is_open, parse_assignments
+from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.findings import (
     Findings,
     state_data_parallel_only,
@@ -39,10 +39,10 @@ _MAX_TARGETS = 512
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with verl."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None:
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     names = sum(name.startswith(_SECTIONS) for name in arguments.overrides)
     is_named = bool(_PROGRAMS.fullmatch(program.file))
     if names < (1 if is_named else _MIN_NAMES):
@@ -53,7 +53,7 @@ def recognise(invocation: Invocation) -> Match | None:
 
 def read_verl(match: Match, reading: Reading) -> None:
     """State the actor's settings, and what the other roles hold."""
-    program, findings = program_of(match.invocation), reading.findings
+    program, findings = find_program(match.invocation), reading.findings
     if program is None:
         return
     settings = RoleSettings(parse_assignments(program.words).get, findings, opaque=_find_opaque(program, match))

@@ -12,8 +12,8 @@ from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.role_settings import RoleSettings, find_opaque
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, BASE_BITS, RANK, TARGETS
-from opsk_jobcheck.scripts.launchers.programs import SURE, parse_assignments, program_of
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.launchers.programs import SURE, find_program, parse_assignments
+from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import mark_all_unknown, state_data_parallel_only, state_number
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
@@ -25,10 +25,10 @@ _USUAL_MICRO, _USUAL_LENGTH = 4, 1024
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that fine-tunes with verl."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None or len(program.name) > 512 or not _PROGRAM.fullmatch(program.name):
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     return Match(
         framework=FRAMEWORK, weight=SURE + len(arguments.overrides), invocation=invocation, arguments=arguments
     )
@@ -36,7 +36,7 @@ def recognise(invocation: Invocation) -> Match | None:
 
 def read_verl_sft(match: Match, reading: Reading) -> None:
     """State model, batch, length, adapters and how layers are recomputed."""
-    program, findings, line = program_of(match.invocation), reading.findings, match.invocation.line
+    program, findings, line = find_program(match.invocation), reading.findings, match.invocation.line
     if program is None:
         return
     settings = RoleSettings(parse_assignments(program.words).get, findings, opaque=find_opaque(program))

@@ -18,8 +18,8 @@ from opsk.workload.public_models.measured import is_public
 from opsk_jobcheck.scripts.bash.values import Invocation, Text, get_known_words
 from opsk_jobcheck.scripts.settings.arguments import (
     Arguments,
-    arguments_of,
     drop_prefix,
+    get_arguments,
     parse_arguments,
     select_arguments_from,
 )
@@ -161,7 +161,7 @@ class Program:
         return self.name if self.is_module else self.name.rpartition("/")[2]
 
 
-def names_of(invocation: Invocation) -> tuple[str, ...]:
+def list_base_names(invocation: Invocation) -> tuple[str, ...]:
     """Return the last part of each word's path (``/opt/bin/torchrun`` → ``torchrun``), empty where it is very long."""
     names: tuple[str, ...] | None = invocation.facts.get("names")
     if names is None:
@@ -181,7 +181,7 @@ def _get_last_part(text: str) -> str:
     return name if len(name) <= MAX_NAME_CHARS else ""
 
 
-def program_of(invocation: Invocation) -> Program | None:
+def find_program(invocation: Invocation) -> Program | None:
     """Return the Python program or module that a command trains with, ``None`` where there is none."""
     if "program" not in invocation.facts:
         invocation.facts["program"] = _find_program(invocation)
@@ -191,7 +191,7 @@ def program_of(invocation: Invocation) -> Program | None:
 
 def _find_program(invocation: Invocation) -> Program | None:
     previous = ""
-    for index, (name, known) in enumerate(zip(names_of(invocation), invocation.known_words, strict=True)):
+    for index, (name, known) in enumerate(zip(list_base_names(invocation), invocation.known_words, strict=True)):
         is_module, previous = previous in ("-m", "--module"), known
         if not is_module and not name.endswith(".py"):
             continue
@@ -205,7 +205,7 @@ def _find_program(invocation: Invocation) -> Program | None:
 
 def find_python_text(invocation: Invocation) -> str:
     """Return the program that a command hands to Python as text (``python -c``), empty where it hands none."""
-    for (name, flag), text in zip(pairwise(names_of(invocation)), invocation.shown_words[2:], strict=False):
+    for (name, flag), text in zip(pairwise(list_base_names(invocation)), invocation.shown_words[2:], strict=False):
         if name.startswith("python") and flag == "-c":
             return text
     return ""
@@ -231,7 +231,7 @@ def _parse_program_arguments(program: Program) -> Arguments:
     if program.invocation is None:
         return parse_arguments(program.words)
     words = program.invocation.words
-    return select_arguments_from(arguments_of(program.invocation), words, len(words) - len(program.words))
+    return select_arguments_from(get_arguments(program.invocation), words, len(words) - len(program.words))
 
 
 def list_setting_names(program: Program) -> frozenset[str]:
@@ -266,10 +266,10 @@ def find_command(invocation: Invocation, *names: str) -> Program | None:
     """Return the first command with one of these names (the last part of its path), and the words after it."""
     cached: frozenset[str] | None = invocation.facts.get("set of names")
     if cached is None:
-        cached = invocation.facts["set of names"] = frozenset(names_of(invocation))
+        cached = invocation.facts["set of names"] = frozenset(list_base_names(invocation))
     if cached.isdisjoint(names):
         return None
-    for index, name in enumerate(names_of(invocation)):
+    for index, name in enumerate(list_base_names(invocation)):
         if name in names:
             shown = invocation.words[index].shown
             return Program(name=shown, is_module=False, words=invocation.words[index + 1 :], invocation=invocation)
@@ -379,10 +379,10 @@ def _take_back(other: Findings, findings: Findings) -> None:
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that starts such a test."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None or not _PROGRAM.fullmatch(program.file):
         return None
-    return Match(framework=CONNECTIVITY, weight=SURE, invocation=invocation, arguments=arguments_of(invocation))
+    return Match(framework=CONNECTIVITY, weight=SURE, invocation=invocation, arguments=get_arguments(invocation))
 
 
 def read_connectivity(match: Match, reading: Reading) -> None:
@@ -403,7 +403,7 @@ def does_other_work(invocation: Invocation) -> bool:
 
 def denies_training(invocation: Invocation) -> bool:
     """Return whether the flags of a command say that its program does not train now."""
-    flags = arguments_of(invocation).flags
+    flags = get_arguments(invocation).flags
     given = flags.get("--do-train")
     if given is not None and given.certain and (given.value.known or "").lower() in ("false", "0", "no"):
         return True
@@ -413,10 +413,10 @@ def denies_training(invocation: Invocation) -> bool:
 def _does_other_work(invocation: Invocation) -> bool:
     if denies_training(invocation):
         return True
-    first_names = names_of(invocation)[:8]
+    first_names = list_base_names(invocation)[:8]
     if any(first in _CONTAINERS and second in _IMAGES for first, second in pairwise(first_names)):
         return True
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None:
         return False
     return _is_other(program.name, is_module=program.is_module)

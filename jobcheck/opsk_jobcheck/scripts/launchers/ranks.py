@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from opsk.workload.workload import Problem
 from opsk_jobcheck.scripts.bash.values import Invocation, Run, Scalar, Text, Variable
-from opsk_jobcheck.scripts.launchers.programs import names_of, program_of
+from opsk_jobcheck.scripts.launchers.programs import find_program, list_base_names
 from opsk_jobcheck.scripts.sbatch.directives import Directives, read_words
 from opsk_jobcheck.scripts.sbatch.resources import Resources, merge
-from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, arguments_of, parse_arguments
+from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, get_arguments, parse_arguments
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reader import Match
 
@@ -116,7 +116,7 @@ def parse_launcher_arguments(invocation: Invocation) -> Arguments:
 def _may_spread(invocation: Invocation) -> bool:
     """Return whether a command may start another one on several nodes: known for it, or not known at all."""
     words = invocation.words
-    return not words or words[0].known is None or not SPREADS.isdisjoint(names_of(invocation))
+    return not words or words[0].known is None or not SPREADS.isdisjoint(list_base_names(invocation))
 
 
 def state_launch(launch: ProgramLaunch | None, resources: Resources, findings: Findings) -> None:
@@ -318,7 +318,7 @@ def _may_be_any(arguments: Arguments, name: str) -> bool:
 
 def _find_launcher_words(invocation: Invocation) -> tuple[Text, ...]:
     """Return the words before the training program; all words where there is none."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     return invocation.words[: len(invocation.words) - len(program.words)] if program else invocation.words
 
 
@@ -328,7 +328,7 @@ def _find_step(invocations: Sequence[Invocation], invocation: Invocation) -> Res
     if position is None:
         return None
     for index in range(position, max(-1, position - MAX_BACK - 1), -1):
-        words, names = invocations[index].words, names_of(invocations[index])
+        words, names = invocations[index].words, list_base_names(invocations[index])
         if "srun" in names:
             start = names.index("srun")
             is_around = index == position or "-c" in names or "-lc" in names
@@ -463,8 +463,8 @@ def doubt_replicas(
 
 def _find_hidden_gpus(invocation: Invocation, variables: Mapping[str, Variable], per_node: int | None) -> str:
     """Return how some of the GPUs are hidden from a command, empty where none are known to be."""
-    if "deepspeed" in names_of(invocation):
-        flags = arguments_of(invocation).flags
+    if "deepspeed" in list_base_names(invocation):
+        flags = get_arguments(invocation).flags
         if name := next((name for name in ("--include", "--exclude") if name in flags), ""):
             return f"deepspeed starts ranks on a part of the GPUs: {flags[name].shown[:80]}"
     visible = get_known_variable(invocation, variables, VISIBLE) or ""
@@ -527,7 +527,7 @@ def _limit_to_nodes(resources: Resources, argument: Argument, findings: Findings
 
 def _find_start(invocation: Invocation) -> int | None:
     """Return where the words after ``opsk launch`` begin."""
-    names = names_of(invocation)
+    names = list_base_names(invocation)
     if "opsk" not in names:  # nearly no command has that word
         return None
     return next((index + 2 for index in range(len(names) - 1) if names[index : index + 2] == ("opsk", "launch")), None)

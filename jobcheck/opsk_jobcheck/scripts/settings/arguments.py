@@ -56,7 +56,7 @@ class Arguments:
     opaque: tuple[Text, ...] = ()
 
 
-def arguments_of(invocation: Invocation) -> Arguments:
+def get_arguments(invocation: Invocation) -> Arguments:
     """Return the flags and overrides of a command, as `parse_arguments` does; computed once."""
     cached: Arguments | None = invocation.facts.get("arguments")
     if cached is None:
@@ -184,7 +184,7 @@ def iterate_command_settings(
     invocation: Invocation, *, is_relevant: Callable[[str], bool] = lambda _: True
 ) -> Iterator[Setting]:
     """Yield the flags and overrides of a command whose names are relevant, and its ``key=value`` words."""
-    parsed = arguments_of(invocation)
+    parsed = get_arguments(invocation)
     for argument in (*parsed.flags.values(), *parsed.overrides.values()):
         if argument.certain and is_relevant(argument.written or argument.flag):
             # a flag that takes no value is on

@@ -11,7 +11,7 @@ from opsk_jobcheck.scripts.bash.expansion import ARGUMENTS_UNKNOWN
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION
 from opsk_jobcheck.scripts.launchers.programs import Program, parse_program_arguments
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean, parse_integer
 
@@ -89,7 +89,7 @@ class RoleSettings:
 
     def config_name(self, invocation: Invocation) -> str:
         """Return the configuration that Hydra starts from, empty for the program's own."""
-        flag = arguments_of(invocation).flags.get("--config-name")
+        flag = get_arguments(invocation).flags.get("--config-name")
         return (flag.value.known or "") if flag is not None else ""
 
     def state_option(self, option: str, *names: str, otherwise: bool = False) -> None:

@@ -35,14 +35,14 @@ from opsk_jobcheck.scripts.launchers.programs import (
     SURE,
     Program,
     find_command,
+    find_program,
     list_flag_names,
     list_setting_names,
     parse_assignments,
     parse_program_arguments,
     parse_program_flags,
-    program_of,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of, iterate_settings
+from opsk_jobcheck.scripts.settings.arguments import get_arguments, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry, list_entries
 from opsk_jobcheck.scripts.settings.findings import Findings, mark_all_unknown, state_data_parallel_only
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
@@ -104,7 +104,7 @@ def recognise(invocation: Invocation) -> Match | None:
     framework, weight = _find_framework(program, before, given, matched, has_recipe=has_recipe)
     if not framework:
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     return Match(framework=framework, weight=weight, invocation=invocation, arguments=arguments)
 
 
@@ -164,7 +164,7 @@ def _find_program(invocation: Invocation) -> Program | None:
     trl = find_command(invocation, "trl")
     if trl is not None and trl.words and trl.words[0].known in _TRL_COMMANDS:
         return Program(name="trl", is_module=False, words=trl.words[1:])
-    return program_of(invocation)
+    return find_program(invocation)
 
 
 def _find_trl_kind(invocation: Invocation, program: Program) -> str:

@@ -12,7 +12,7 @@ from opsk.frameworks.settings.megatron_flags import CONSTANTS, NUMBERS, OPTIONS,
 from opsk_jobcheck.scripts.bash.values import Run, Scalar
 from opsk_jobcheck.scripts.frameworks.megatron.megatron import DEEPSPEED, LM
 from opsk_jobcheck.scripts.frameworks.python.source import PythonSource
-from opsk_jobcheck.scripts.launchers.programs import MAX_PATH_CHARS, program_of
+from opsk_jobcheck.scripts.launchers.programs import MAX_PATH_CHARS, find_program
 from opsk_jobcheck.scripts.settings.reader import Match
 
 MIN_OWN_FLAGS = 2
@@ -87,7 +87,7 @@ _OWN_FLAGS = (
 
 def may_be_lookalike(match: Match, run: Run) -> bool:
     """Return whether neither the name of a program nor the script says that it is one of Megatron-LM."""
-    program = program_of(match.invocation)
+    program = find_program(match.invocation)
     if match.framework not in (LM, DEEPSPEED) or program is None or _PROGRAM.fullmatch(program.file):
         return False
     return not _names_family(run)

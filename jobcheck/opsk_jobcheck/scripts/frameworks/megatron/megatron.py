@@ -41,8 +41,8 @@ from opsk.workload.workload import Problem
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.megatron.layout import read_layout
 from opsk_jobcheck.scripts.frameworks.megatron.shape import read_hybrid, read_sequence, read_shape
-from opsk_jobcheck.scripts.launchers.programs import SURE, program_of
-from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, arguments_of, parse_arguments
+from opsk_jobcheck.scripts.launchers.programs import SURE, find_program
+from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, get_arguments, parse_arguments
 from opsk_jobcheck.scripts.settings.deepspeed_config import FRACTION, PARTLY, read_deepspeed
 from opsk_jobcheck.scripts.settings.findings import Findings, mark_all_unknown
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
@@ -193,12 +193,12 @@ def _state_bridge_precision(match: Match, findings: Findings) -> None:
 
 def recognise(invocation: Invocation) -> Match | None:
     """Return a command that trains with a member of the family, or ``None``."""
-    framework, weight = _recognise(arguments_of(invocation))
+    framework, weight = _recognise(get_arguments(invocation))
     if not framework and _runs_recipe(invocation):
         framework, weight = BRIDGE, SURE
     if not framework:
         return None
-    arguments = arguments_of(invocation)
+    arguments = get_arguments(invocation)
     if any(arguments.flags[flag].value.parts for flag in VALUELESS & arguments.flags.keys()):
         arguments = parse_arguments(invocation.words, valueless=VALUELESS)
     return Match(framework=framework, weight=weight, invocation=invocation, arguments=arguments)
@@ -250,7 +250,7 @@ MEGATRON = Reader(frameworks=(LM, DEEPSPEED, BRIDGE), recognise=recognise, read=
 
 def _runs_recipe(invocation: Invocation) -> bool:
     """Return whether a command runs a recipe of Megatron-Bridge."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     return program is not None and _BRIDGE_PROGRAM.search(program.name) is not None
 
 
@@ -273,7 +273,7 @@ def _state_performance_recipe(match: Match, recipe: str, findings: Findings) -> 
     precision = performance_precision(recipe)
     if precision is not None and "plan.precision" not in findings.values:
         findings.state("plan.precision", precision, match.invocation.line, recipe)
-    program = program_of(match.invocation)
+    program = find_program(match.invocation)
     is_launcher = program is not None and _PERFORMANCE_PROGRAM.search(program.name) is not None
     if precision is not None or (is_launcher and "--use-recipes" not in match.arguments.flags):
         findings.options.setdefault(MAIN_GRADIENTS, "bf16")
@@ -413,7 +413,7 @@ def _mark_hidden(opaque: Text, findings: Findings) -> None:
 
 def recognise_bionemo(invocation: Invocation) -> Match | None:
     """Return a command that trains with one of BioNeMo's programs, whose flags are those of Megatron."""
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None or BIONEMO not in program.name.lower():
         return None
     match = recognise(invocation)
@@ -425,7 +425,7 @@ def recognise_bionemo(invocation: Invocation) -> Match | None:
 def read_bionemo(match: Match, reading: Reading) -> None:
     """State the values of the flags, and those that the program fixes."""
     read_megatron(match, reading)
-    program = program_of(match.invocation)
+    program = find_program(match.invocation)
     if program is not None and (named := _NAME.search(program.file.lower())):
         _state_fixed(named[0], program.file, match.invocation.line, reading.findings)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from opsk.workload.model import Mixer, count_layer_kinds
-from opsk_jobcheck.scripts.launchers.programs import program_of
+from opsk_jobcheck.scripts.launchers.programs import find_program
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments
 from opsk_jobcheck.scripts.settings.findings import Findings
 from opsk_jobcheck.scripts.settings.reader import Match
@@ -58,7 +58,7 @@ def read_sequence(match: Match, findings: Findings) -> None:
     decoder = match.arguments.flags.get(_DECODER)
     if decoder is None:
         return
-    program = program_of(match.invocation)
+    program = find_program(match.invocation)
     name = program.name.lower() if program is not None else ""
     if _TEXT_TO_TEXT in name:
         return

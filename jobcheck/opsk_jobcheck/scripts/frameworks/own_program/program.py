@@ -62,7 +62,7 @@ from opsk_jobcheck.scripts.frameworks.python.settings import (
     read_source,
 )
 from opsk_jobcheck.scripts.frameworks.python.source import PythonSource
-from opsk_jobcheck.scripts.launchers.programs import SHAPE, program_of
+from opsk_jobcheck.scripts.launchers.programs import SHAPE, find_program
 from opsk_jobcheck.scripts.settings.arguments import Setting
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.reader import Reading
@@ -94,7 +94,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     tasks
         The tasks of a node, where that is known.
     """
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None:
         return ""
     settings = collect_settings(program, invocation, reading)
@@ -171,7 +171,7 @@ def _doubt_precision(settings: ProgramSettings, reading: Reading) -> None:
 
 def read_own_parts(invocation: Invocation, reading: Reading) -> None:
     """State what the Python file of a Trainer program fixes: adapters, the length of a sequence and the model."""
-    program, findings = program_of(invocation), reading.findings
+    program, findings = find_program(invocation), reading.findings
     if program is None or EXAMPLES.fullmatch(program.file):
         check_samples(invocation, "", findings)
         return
@@ -224,7 +224,7 @@ def find_source(invocation: Invocation, reading: Reading) -> PythonSource | None
 
     Programs that come with a framework (``run_clm.py``) are known: theirs is neither read nor asked for.
     """
-    program = program_of(invocation)
+    program = find_program(invocation)
     if program is None or EXAMPLES.fullmatch(program.file):
         return None
     return read_source(program, invocation, reading)[0]

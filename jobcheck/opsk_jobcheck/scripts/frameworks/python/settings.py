@@ -34,7 +34,7 @@ from opsk_jobcheck.scripts.launchers.programs import (
     parse_program_arguments,
     parse_program_flags,
 )
-from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry, list_entries
 from opsk_jobcheck.scripts.settings.findings import parse_boolean
 from opsk_jobcheck.scripts.settings.reader import Reading, make_entry
@@ -209,7 +209,7 @@ class ProgramSettings:
 def collect_settings(program: Program, invocation: Invocation, reading: Reading) -> ProgramSettings:
     """Return the settings of a program."""
     flags = parse_program_flags(program)
-    overrides = {name: make_entry(argument) for name, argument in arguments_of(invocation).overrides.items()}
+    overrides = {name: make_entry(argument) for name, argument in get_arguments(invocation).overrides.items()}
     given = {**flags, **{name: entry for name, entry in overrides.items() if name not in flags}}
     given |= parse_assignments(program.words)
     source, file = read_source(program, invocation, reading)
