@@ -21,8 +21,8 @@ from opsk_jobcheck.scripts.frameworks.recognition import NAMED_BY_WORDS
 from opsk_jobcheck.scripts.frameworks.swift import SWIFT_READER
 from opsk_jobcheck.scripts.frameworks.torchtitan import TORCHTITAN
 from opsk_jobcheck.scripts.frameworks.torchtune import TORCHTUNE
-from opsk_jobcheck.scripts.frameworks.verl import VERL_READER
-from opsk_jobcheck.scripts.frameworks.verl_sft import VERL_SFT_READER
+from opsk_jobcheck.scripts.frameworks.verl.sft import VERL_SFT_READER
+from opsk_jobcheck.scripts.frameworks.verl.verl import VERL_READER
 from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY_READER
 from opsk_jobcheck.scripts.settings.reader import Reader
 

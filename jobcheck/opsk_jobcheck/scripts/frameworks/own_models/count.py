@@ -10,9 +10,9 @@ from opsk_jobcheck.scripts.frameworks.own_models.counting import count_parameter
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import NotedCall
-from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory, join_steps
-from opsk_jobcheck.scripts.frameworks.own_models.training_steps import TrainingSteps
-from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory, join_steps
+from opsk_jobcheck.scripts.frameworks.own_models.training.training_steps import TrainingSteps
+from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     CannotCountError,
     File,

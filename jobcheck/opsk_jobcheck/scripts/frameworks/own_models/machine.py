@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import SETS_TRAINING, NotedCall
-from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape, join_tapes
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape, join_tapes
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     ABSENT,
     CannotCountError,

@@ -13,7 +13,7 @@ from typing import Any
 
 from opsk_jobcheck.scripts.frameworks.own_models.count import Followed, follow_program
 from opsk_jobcheck.scripts.frameworks.own_models.machine import LookUp
-from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs
+from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs
 from opsk_jobcheck.scripts.frameworks.own_models.values import File
 
 MAX_RESULTS = 4

@@ -8,7 +8,7 @@ from functools import lru_cache
 from opsk.frameworks.settings.usual_settings import BATCHES, IMAGE_SIDES, LAST_LENGTHS
 from opsk.workload.worst_case import CHECKED
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs
+from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
 from opsk_jobcheck.scripts.frameworks.python.image_models import MAX_SIDE, find_image_side
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings

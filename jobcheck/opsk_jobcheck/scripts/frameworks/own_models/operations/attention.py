@@ -21,7 +21,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
     make_like,
     multiply,
 )
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.values import Module, Tensor
 
 _ALIGNED = 8

@@ -22,8 +22,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
     promote,
     view,
 )
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
-from opsk_jobcheck.scripts.frameworks.own_models.tensors import is_packed, pack
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import is_packed, pack
 from opsk_jobcheck.scripts.frameworks.own_models.values import Shape, Tensor
 
 MAX_PARTS = 512

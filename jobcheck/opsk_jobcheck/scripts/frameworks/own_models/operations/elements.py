@@ -23,8 +23,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
     save_other,
     save_result,
 )
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
-from opsk_jobcheck.scripts.frameworks.own_models.tensors import broadcast
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import broadcast
 from opsk_jobcheck.scripts.frameworks.own_models.values import DATA, Tensor
 
 OF_RESULT = frozenset(

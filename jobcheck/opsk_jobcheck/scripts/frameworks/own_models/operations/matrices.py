@@ -25,8 +25,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
     promote,
     save_other,
 )
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
-from opsk_jobcheck.scripts.frameworks.own_models.tensors import broadcast
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import broadcast
 from opsk_jobcheck.scripts.frameworks.own_models.values import Shape, Tensor
 
 

@@ -19,7 +19,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.matrices import line
 from opsk_jobcheck.scripts.frameworks.own_models.operations.recurrent import run_cell, run_recurrent
 from opsk_jobcheck.scripts.frameworks.own_models.operations.registry import OPERATIONS
 from opsk_jobcheck.scripts.frameworks.own_models.operations.results import Rule, as_int, as_sizes, as_tensor
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.values import Module, Tensor
 
 LayerRule = Callable[[Tape, Arguments, Module, Arguments], Any]

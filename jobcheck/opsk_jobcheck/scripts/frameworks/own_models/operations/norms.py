@@ -16,7 +16,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
     make,
     make_like,
 )
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.values import Shape, Span, Storage, Tensor
 
 

@@ -10,7 +10,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.layers import Arguments
 from opsk_jobcheck.scripts.frameworks.own_models.operations.axes import expand, permute, reshape, unsqueeze
 from opsk_jobcheck.scripts.frameworks.own_models.operations.reductions import reduce
 from opsk_jobcheck.scripts.frameworks.own_models.operations.results import Rule, as_int, as_tensor, make, multiply
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.values import Tensor
 
 _GROUP = re.compile(r"\([^()]*\)|\.\.\.|[^\s()]+")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsk.workload.public_models.measured import MeasuredModel, Unit
 from opsk_jobcheck.scripts.frameworks.own_models.operations.results import as_tensor, cast_down, make
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.values import Module, Shape, Span, Storage, Tensor
 
 _STEP = 32

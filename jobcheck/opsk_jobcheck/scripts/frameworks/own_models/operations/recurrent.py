@@ -19,7 +19,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
     make,
     multiply,
 )
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.values import Module, Span, Storage, Tensor
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

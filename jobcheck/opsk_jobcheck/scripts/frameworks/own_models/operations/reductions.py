@@ -18,7 +18,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
     is_tensor,
     make,
 )
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.values import Shape, Tensor
 
 _FULL = IN_FULL | {"sum", "prod", "norm"}

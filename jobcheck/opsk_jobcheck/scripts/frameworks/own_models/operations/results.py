@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from opsk_jobcheck.scripts.frameworks.own_models.layers import Arguments
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
-from opsk_jobcheck.scripts.frameworks.own_models.tensors import (
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import (
     count_elements,
     get_element_bytes,
     is_packed,

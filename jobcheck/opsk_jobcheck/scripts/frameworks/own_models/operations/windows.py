@@ -20,7 +20,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import (
     save,
     view,
 )
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.values import Shape, Tensor
 
 Sides = Sequence[int | None]

@@ -17,9 +17,9 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.public_models import
 from opsk_jobcheck.scripts.frameworks.own_models.operations.registry import OPERATIONS
 from opsk_jobcheck.scripts.frameworks.own_models.operations.results import as_int, as_tensor, is_tensor
 from opsk_jobcheck.scripts.frameworks.own_models.public_parts import CUT, WHOLE, find_head
-from opsk_jobcheck.scripts.frameworks.own_models.savings import SAVES_LESS, find_type, list_weights, may_freeze
-from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
-from opsk_jobcheck.scripts.frameworks.own_models.tensor_values import TensorValues, list_tensors
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.training.savings import SAVES_LESS, find_type, list_weights, may_freeze
+from opsk_jobcheck.scripts.frameworks.own_models.training.tensor_values import TensorValues, list_tensors
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     ABSENT,
     CALLABLE,

@@ -1,6 +1,6 @@
 """What a training step of a user's own model saves for its backward pass.
 
-``programs/steps.toml`` has what PyTorch saves of the same programs; other numbers follow from the shapes by hand, by
+``../programs/steps.toml`` has what PyTorch saves of the same programs; other numbers follow from the shapes by hand, by
 what ``tools/autograd/derivatives.yaml`` of PyTorch says that each operation saves.
 """
 
@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files, parse_file
-from opsk_jobcheck.scripts.frameworks.own_models.forward import Forward, follow_pass
-from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
-from opsk_jobcheck.scripts.frameworks.own_models.tensors import make_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import make_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.training.forward import Forward, follow_pass
 from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, DATA, Frame, Span
 
-PROGRAMS = Path(__file__).parent / "programs"
+PROGRAMS = Path(__file__).parents[1] / "programs"
 STEPS = tomllib.loads((PROGRAMS / "steps.toml").read_text(encoding="utf-8"))["step"]
 KIB, MIB = 1 << 10, 1 << 20
 HEAD = """

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from opsk_jobcheck.scripts.frameworks.own_models.data_sets import DataSets
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON, MAX_STEPS, Flow, LookUp
-from opsk_jobcheck.scripts.frameworks.own_models.made import is_data, is_made
 from opsk_jobcheck.scripts.frameworks.own_models.names import NO_CALL
 from opsk_jobcheck.scripts.frameworks.own_models.statements import iterate
-from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
-from opsk_jobcheck.scripts.frameworks.own_models.tensor_values import list_tensors
-from opsk_jobcheck.scripts.frameworks.own_models.tensors import make_tensor
-from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs, make_usual_input
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import make_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.training.data_sets import DataSets
+from opsk_jobcheck.scripts.frameworks.own_models.training.made import is_data, is_made
+from opsk_jobcheck.scripts.frameworks.own_models.training.tensor_values import list_tensors
+from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs, make_usual_input
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     DATA,
     CannotCountError,

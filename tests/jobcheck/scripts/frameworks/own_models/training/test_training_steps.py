@@ -9,9 +9,9 @@ import pytest
 
 from opsk_jobcheck.scripts.frameworks.own_models.count import follow_program
 from opsk_jobcheck.scripts.frameworks.own_models.files import parse_file
-from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
-from opsk_jobcheck.scripts.frameworks.own_models.usual_inputs import Inputs
-from tests.jobcheck.scripts.frameworks.own_models.test_data_sets import NoSettings
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs
+from tests.jobcheck.scripts.frameworks.own_models.training.test_data_sets import NoSettings
 
 BATCH, WIDTH, ROWS = 64, 1000, 500
 INPUT_BYTES, OUTPUT_BYTES = 4 * BATCH * WIDTH, 4 * BATCH * ROWS

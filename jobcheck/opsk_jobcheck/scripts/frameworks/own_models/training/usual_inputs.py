@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from opsk_jobcheck.scripts.frameworks.own_models.tensors import make_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import make_tensor
 from opsk_jobcheck.scripts.frameworks.own_models.values import Choice, Module, Tensor
 
 MAX_MODULES = 256

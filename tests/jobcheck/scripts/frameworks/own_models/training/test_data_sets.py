@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from opsk_jobcheck.scripts.frameworks.own_models.data_sets import DataSets
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files, parse_file
+from opsk_jobcheck.scripts.frameworks.own_models.training.data_sets import DataSets
 from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, DATA, Frame, Tensor
 
 HEAD = """

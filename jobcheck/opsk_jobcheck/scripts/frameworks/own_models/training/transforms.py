@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opsk_jobcheck.scripts.frameworks.own_models.made import Image, Made
-from opsk_jobcheck.scripts.frameworks.own_models.tensors import make_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import make_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.training.made import Image, Made
 from opsk_jobcheck.scripts.frameworks.own_models.values import DATA, Shape, Tensor
 
 USUAL_CHANNELS = 3

@@ -16,7 +16,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.registry import CREA
 from opsk_jobcheck.scripts.frameworks.own_models.operations.results import as_int, as_tensor, is_tensor, multiply
 from opsk_jobcheck.scripts.frameworks.own_models.packages import TENSORS
 from opsk_jobcheck.scripts.frameworks.own_models.statements import iterate
-from opsk_jobcheck.scripts.frameworks.own_models.tape import Tape
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tape import Tape
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     ABSENT,
     ANY_SIZE,

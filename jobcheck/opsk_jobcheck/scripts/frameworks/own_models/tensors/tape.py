@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from opsk_jobcheck.scripts.frameworks.own_models.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
 from opsk_jobcheck.scripts.frameworks.own_models.values import NOTHING, Parameter, Span, Storage, Tensor
 
 GRADIENTS = 2

@@ -11,12 +11,19 @@ from types import MappingProxyType
 from typing import Any
 
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
-from opsk_jobcheck.scripts.frameworks.own_models.forward import Forward
 from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookUp
-from opsk_jobcheck.scripts.frameworks.own_models.made import MAKES_DATA, PASSES_ON, Image, Made, is_data, is_made
 from opsk_jobcheck.scripts.frameworks.own_models.names import NO_CALL
-from opsk_jobcheck.scripts.frameworks.own_models.tensors import make_tensor
-from opsk_jobcheck.scripts.frameworks.own_models.transforms import apply_transform, find_sides, read_sides
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import make_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.training.forward import Forward
+from opsk_jobcheck.scripts.frameworks.own_models.training.made import (
+    MAKES_DATA,
+    PASSES_ON,
+    Image,
+    Made,
+    is_data,
+    is_made,
+)
+from opsk_jobcheck.scripts.frameworks.own_models.training.transforms import apply_transform, find_sides, read_sides
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     DATA,
     Choice,

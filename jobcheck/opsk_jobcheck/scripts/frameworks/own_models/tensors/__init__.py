@@ -1,0 +1,1 @@
+"""Defines the tensors of a training step, and notes what it saves for the backward pass."""

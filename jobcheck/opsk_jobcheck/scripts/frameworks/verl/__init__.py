@@ -1,0 +1,1 @@
+"""Reads jobs of verl: reinforcement learning, and supervised fine-tuning."""
