@@ -233,7 +233,7 @@ def _question(text: str, *, nodes: int, recipe: int = 0, seed: int = 0, quick: b
     text = text.replace("28672", str(28672 - 64 * columns)).replace("128256", str(128256 + 128 * rows))
     text = text.replace("1.5e-4", f"1.5e-4 --seed {seed}")
     query = AnalysisRequest(text=text, file="job.sh", request=SlurmRequest(nodes=nodes), files={}, quick=quick)
-    return json.dumps(query.packed()).encode()
+    return json.dumps(query.pack()).encode()
 
 
 async def time_stored(folder: Path, questions: int) -> list[float]:
