@@ -292,8 +292,11 @@ class Calls(OwnCalls):
             self.write(owner.attributes, key, positional[1])
         elif name == "append" and positional:
             self.write_row(owner.parts, [*owner.parts, positional[0]])
+        elif name == "insert" and len(positional) == 2 and isinstance(positional[0], int):
+            place, part = positional
+            self.write_row(owner.parts, [*owner.parts[:place], part, *owner.parts[place:]])
         elif name in ("extend", "insert") and positional:
-            items = iterate(positional[0]) if name == "extend" else [positional[-1]]
+            items = iterate(positional[0]) if name == "extend" else [OPEN]
             self.write_row(owner.parts, [*owner.parts, *(items if items is not None else [OPEN])])
         elif name in ("children", "modules", "named_children", "named_modules") and is_opaque(owner):
             return Children(owner) if name == "children" else [OPEN]

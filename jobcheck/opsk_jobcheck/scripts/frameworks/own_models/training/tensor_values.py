@@ -103,11 +103,10 @@ class TensorValues(Calls):
 
     def apply_sign(self, operator: ast.unaryop, value: Any) -> Any:
         """Return the result of an operator on one value."""
-        if self.tape is None or not is_tensor(value) or isinstance(operator, ast.Not):
+        if isinstance(operator, ast.Not) or not is_tensor(value) or not self._computes(value):
             return super().apply_sign(operator, value)
-        return OPERATIONS["bitwise_not" if isinstance(operator, ast.Invert) else "neg"](
-            self.tape, Arguments([value], {})
-        )
+        rule = OPERATIONS["bitwise_not" if isinstance(operator, ast.Invert) else "neg"]
+        return self._strip(rule(self.notes, Arguments([value], {})))
 
     # ---- indexes
 
