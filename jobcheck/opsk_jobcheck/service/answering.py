@@ -25,6 +25,7 @@ from opsk_jobcheck.service.policy import Decision, decide, policy_notes, render_
 from opsk_jobcheck.service.session import AnswerResult, NoSideServices, PendingAnswer, RawFrame, Session, SideServices
 from opsk_jobcheck.submission.protocol import (
     MAX_FILES,
+    MAX_REQUESTED_PATHS,
     AdviseQuestion,
     Answer,
     ClusterQuestion,
@@ -45,7 +46,10 @@ TAKEN = Answer(status="taken")
 NOT_ALLOWED = Answer(status="error", error="not allowed to ask for others")
 THE_SCRIPT = ""
 """The name of a script's own lines: its user knows it, and in a sweep each script has another."""
-MAX_FILE_ROUNDS = 3
+MAX_FILE_ROUNDS = 5
+"""A script starts a program, whose modules import others, which name a configuration."""
+LEAST_LEFT_MS = 80
+"""With less time left no more files are asked for: what is known then is worth more than an answer too late."""
 """How often files are requested: a second script names a configuration file, which names another."""
 
 log = logging.getLogger(__name__)
@@ -99,7 +103,7 @@ class Answerer:
 
     def advise(self, question: AdviseQuestion, session: Session) -> Answer | PendingAnswer:
         """Answer ``cli_filter``."""
-        remaining = MAX_FILES - len(session.requested_files) if session.rounds < MAX_FILE_ROUNDS else 0
+        remaining = _count_paths_to_request(question, session)
         unread = tuple(path for path in session.requested_files if path not in question.files)
         query = build_advise_request(question, may_want=remaining > 0, unread=unread)
         session.rounds += 1
@@ -347,6 +351,14 @@ def build_submit_request(question: SubmitQuestion) -> AnalysisRequest:
     else:
         text, name = question.script, THE_SCRIPT
     return AnalysisRequest(text=text, file=name, request=request, files={}, quick=True, ascii_only=question.ascii)
+
+
+def _count_paths_to_request(question: AdviseQuestion, session: Session) -> int:
+    """Return how many more files may be asked for in this answer."""
+    is_late = question.left_ms is not None and question.left_ms < LEAST_LEFT_MS
+    if is_late or session.rounds >= MAX_FILE_ROUNDS:
+        return 0
+    return max(0, min(MAX_FILES - len(question.files), MAX_REQUESTED_PATHS - len(session.requested_files)))
 
 
 def _build_answer(analysis: Analysis, lines: tuple[str, ...]) -> Answer:

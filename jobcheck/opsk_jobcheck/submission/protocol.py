@@ -40,7 +40,10 @@ MAX_QUESTION_BYTES = 3 << 19
 MAX_ANSWER_BYTES = 64 * KIB
 MAX_SCRIPT_CHARS = 1 << 20
 MAX_FILE_CHARS = 256 << 10
-MAX_FILES = 8
+MAX_FILES = 24
+"""Files of one question: a program of one's own is spread over many modules."""
+MAX_REQUESTED_PATHS = 72
+"""Paths that one conversation asks for: of a module several are tried, and most are not there."""
 MAX_RECORDS = 128
 MAX_DEPTH = 8
 """Deepest nesting of a question; real ones have 3."""

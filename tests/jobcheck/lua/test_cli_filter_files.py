@@ -100,11 +100,21 @@ def test_configurations_and_scripts_are_none(hooks: Hooks, serve: Serve, first: 
     assert sorted(files_sent(hooks, serve, *asked)) == sorted(asked)
 
 
-def test_at_most_eight_files_are_read(hooks: Hooks, serve: Serve) -> None:
-    names = [f"f{number}" for number in range(12)]
+def test_at_most_24_files_are_read_at_once(hooks: Hooks, serve: Serve) -> None:
+    names = [f"f{number}" for number in range(30)]
     for name in names:
         (hooks.directory / name).write_text(name)
-    assert sorted(files_sent(hooks, serve, *names)) == names[:8]
+    assert sorted(files_sent(hooks, serve, *names)) == sorted(names[:24])
+
+
+def test_files_for_which_there_is_no_room_are_left_out(hooks: Hooks, serve: Serve) -> None:
+    """512 KiB together, in all rounds of one conversation: what is larger than the rest of that is passed over."""
+    for name, size in (("a", 262_144), ("b", 200_000), ("c", 100_000), ("d", 62_000)):
+        (hooks.directory / name).write_bytes(b"x" * size)
+    hooks.settings(cli_deadline_ms=PATIENT_MS)
+    serve(answers := AnswerWith(wanted("a", "c"), wanted("b", "d"), shown_advice()))
+    sbatch(hooks)
+    assert [sorted(asked.get("files", {})) for asked in questions(answers)] == [[], ["a", "c"], ["a", "c", "d"]]
 
 
 def test_files_that_are_too_much_together_are_left_out(hooks: Hooks, serve: Serve) -> None:
@@ -132,7 +142,7 @@ def test_an_advisor_that_wants_files_for_ever_is_left(hooks: Hooks, serve: Serve
     serve(answers := AnswerWith(*[wanted("config.json")] * 20))
     ran = sbatch(hooks)
     assert ran.stderr == ""
-    assert len(answers.questions) == 4
+    assert len(answers.questions) == 6
 
 
 def test_files_that_name_others_are_read_with_what_they_mention(hooks: Hooks, serve: Serve) -> None:

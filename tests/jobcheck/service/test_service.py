@@ -53,17 +53,39 @@ def test_files_are_wanted_once(advisor: RunningAdvisor) -> None:
 
 
 def test_a_file_may_name_another(advisor: RunningAdvisor) -> None:
-    """A second script names a configuration file: three rounds, then what is known is said."""
-    text = script("then /a /b /c /d")
+    """A second script names a configuration file: five rounds, then what is known is said."""
+    text = script("then /a /b /c /d /e /f")
     files: dict[str, str] = {}
     with advisor.client() as client:
-        for path in ("/a", "/b", "/c"):
+        for path in ("/a", "/b", "/c", "/d", "/e"):
             answer = client.ask(kind="advise", script=text, options_json=GPUS, files=files)
             assert answer == {"v": 1, "status": "files", "paths": [path]}
             files[path] = "text"
         last = client.ask(kind="advise", script=text, options_json=GPUS, files=files)
     assert last["status"] == "advice"
-    assert "file /c 4" in last["lines"]
+    assert "file /e 4" in last["lines"]
+
+
+def test_no_more_files_are_asked_for_than_a_question_may_hold(advisor: RunningAdvisor) -> None:
+    """What is not there does not count as held: of a module several paths are tried."""
+    names = [f"/m{number}" for number in range(40)]
+    text = script(f"want {' '.join(names)}")
+    with advisor.client() as client:
+        first = client.ask(kind="advise", script=text, options_json=GPUS)
+        files = dict.fromkeys(names[4:24], "text")
+        second = client.ask(kind="advise", script=text, options_json=GPUS, files=files)
+        files |= dict.fromkeys(names[24:28], "text")
+        last = client.ask(kind="advise", script=text, options_json=GPUS, files=files)
+    assert first["paths"] == names[:24]
+    assert second["paths"] == names[24:28]
+    assert last["status"] == "advice"
+
+
+def test_no_files_are_asked_for_with_little_time_left(advisor: RunningAdvisor) -> None:
+    text = script("want /a/config.json")
+    with advisor.client() as client:
+        answer = client.ask(kind="advise", script=text, options_json=GPUS, left_ms=79)
+    assert answer["status"] in ("advice", "later")
 
 
 def test_the_submit_question_gets_the_stored_answer(advisor: RunningAdvisor) -> None:

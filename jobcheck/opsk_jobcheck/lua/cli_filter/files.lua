@@ -1,9 +1,7 @@
 -- The files that the advisor wants to know, read by a child that is killed in time.
 local quoted, absolute = ...
-local MAX_FILES = 8
+local MAX_FILES = 24
 local MAX_FILE = 262144
--- Together; encoding more would take a good part of the deadline.
-local MAX_FILES_TOTAL = 524288
 
 -- The advisor is not believed: whoever has taken it over would ask every user for keys. What is asked for must look like
 -- a configuration or a script: nothing hidden but the cache of models, nothing of the system, nothing named like a secret.
@@ -35,7 +33,7 @@ end
 local READER = [[for f do if test -f "$f" && test -r "$f"; then n=$(wc -c <"$f"); ]]
   .. [[if test "$n" -le ]] .. MAX_FILE .. [[; then echo "$n"; head -c "$n" <"$f"; else echo -; fi; else echo -; fi; done]]
 
-return function(paths, base, seconds)
+return function(paths, base, seconds, room)
   local asked, words = {}, {}
   for index = 1, math.min(#paths, MAX_FILES) do
     local path = paths[index]
@@ -58,9 +56,7 @@ return function(paths, base, seconds)
     if size and size > 0 then
       local text = pipe:read(size)
       if not text or #text < size then break end
-      total = total + size
-      if total > MAX_FILES_TOTAL then break end
-      files[path] = text
+      if total + size <= room then files[path], total = text, total + size end
     end
   end
   pipe:close()

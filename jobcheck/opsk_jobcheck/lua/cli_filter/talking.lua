@@ -1,7 +1,9 @@
 -- One conversation with the advisor.
 
--- A second script names a configuration file, which names another.
-local MAX_ROUNDS = 3
+-- A script starts a program, whose modules import others, which name a configuration.
+local MAX_ROUNDS = 5
+-- All files together; encoding more would take a good part of the deadline.
+local MAX_FILES_TOTAL = 524288
 
 local function question(talk, fields, files)
   fields.files = files
@@ -22,7 +24,7 @@ local function wanted(answer)
 end
 
 local function advise(talk, fields, found, base)
-  local command, files, all, read_files = fields.command, {}, { found.text }, nil
+  local command, files, all, read_files, room = fields.command, {}, { found.text }, nil, MAX_FILES_TOTAL
   local first = question(talk, fields, nil)
   talk.connect()
   talk.say(first)
@@ -30,8 +32,8 @@ local function advise(talk, fields, found, base)
   for _ = 1, MAX_ROUNDS do
     if not wanted(answer) then break end
     read_files = read_files or part(FILES, quoted, absolute)
-    for path, text in pairs(read_files(answer.path, base, math.max(0.01, talk.left() * 0.5))) do
-      if files[path] == nil then files[path], all[#all + 1] = text, text end
+    for path, text in pairs(read_files(answer.path, base, math.max(0.01, talk.left() * 0.5), room)) do
+      if files[path] == nil then files[path], all[#all + 1], room = text, text, room - #text end
     end
     fields.env = variables(table.concat(all, "\n"))
     talk.say(question(talk, fields, next(files) and files or nil))
