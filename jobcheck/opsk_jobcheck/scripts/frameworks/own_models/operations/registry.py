@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from opsk_jobcheck.scripts.frameworks.own_models.operations import (
     attention,
-    axes,
+    axis_rules,
     creation,
     elements,
     indexing,
@@ -21,7 +21,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.operations.results import Rule
 
 OPERATIONS: Mapping[str, Rule] = MappingProxyType(
     {
-        **axes.RULES,
+        **axis_rules.RULES,
         **elements.RULES,
         **matrices.RULES,
         **reductions.RULES,

@@ -11,21 +11,19 @@ from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.layers import CONTAINERS, STACKS, Arguments
 from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON, MAX_STEPS, Flow, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.operations import patterns
-from opsk_jobcheck.scripts.frameworks.own_models.operations.elements import get_dtype
 from opsk_jobcheck.scripts.frameworks.own_models.operations.module_calls import LAYER_RULES
 from opsk_jobcheck.scripts.frameworks.own_models.operations.public_models import run_measured
 from opsk_jobcheck.scripts.frameworks.own_models.operations.registry import OPERATIONS
 from opsk_jobcheck.scripts.frameworks.own_models.operations.results import as_int, as_tensor, is_tensor
 from opsk_jobcheck.scripts.frameworks.own_models.public_parts import CUT, WHOLE, find_head
-from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.training.contexts import WITHOUT_GRADIENTS, Contexts
 from opsk_jobcheck.scripts.frameworks.own_models.training.savings import SAVES_LESS, find_type, list_weights, may_freeze
-from opsk_jobcheck.scripts.frameworks.own_models.training.tensor_values import TensorValues, list_tensors
+from opsk_jobcheck.scripts.frameworks.own_models.training.tensor_values import list_tensors
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     ABSENT,
     CALLABLE,
     DATA,
     OPEN,
-    CannotCountError,
     Choice,
     ClassValue,
     External,
@@ -42,14 +40,11 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 
 MAX_STEPS_OF_PASS = 20_000
 _CHECKPOINTS = frozenset({"torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint"})
-_WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
-
-
 _SCALES = ("scale", "scale_loss")
 """Methods that return a loss times a factor."""
 
 
-class Forward(TensorValues):
+class Forward(Contexts):
     """Follows modules that are called with tensors."""
 
     def __init__(self, files: Files, settings: LookUp, max_steps: int = MAX_STEPS) -> None:
@@ -240,59 +235,6 @@ class Forward(TensorValues):
 
     # ---- statements
 
-    def _follow_block(self, statement: ast.stmt, frame: Frame) -> Flow:
-        if self.tape is None or not isinstance(statement, ast.With | ast.AsyncWith):
-            return super()._follow_block(statement, frame)
-        saves, autocast = self.tape.saves, self.tape.autocast
-        types = [autocast]
-        for item in statement.items:
-            types = self._enter(item.context_expr, frame) or types
-        try:
-            return self._follow_as(types, lambda: super(Forward, self)._follow_block(statement, frame))
-        finally:
-            self.notes.saves, self.notes.autocast = saves, autocast
-
-    def _follow_as(self, types: Sequence[str], action: Callable[[], Flow]) -> Flow:
-        """Follow statements under autocast in a type; where it is not known whether in one, either way."""
-
-        def follow(kind: str) -> Flow:
-            self.notes.autocast = kind
-            return action()
-
-        if len(types) == 1:
-            return follow(types[0])
-        return self.branch(lambda: follow(types[0]), lambda: follow(types[1]))
-
-    def _enter(self, node: ast.expr, frame: Frame) -> list[str]:
-        """Follow the beginning of ``with torch.no_grad():`` and its like; return the types that autocast may have."""
-        if self.tape is None:
-            return []
-        if not isinstance(node, ast.Call):
-            return self._enter_value(self.evaluate(node, frame))
-        function = self.evaluate(node.func, frame)
-        name = function.name.rpartition(".")[2] if isinstance(function, External) else getattr(node.func, "attr", "")
-        positional, keywords = self._evaluate_arguments(node, frame)
-        if name in _WITHOUT_GRADIENTS or (name == "set_grad_enabled" and positional == [False]):
-            self.tape.saves = False
-        elif name == "enable_grad":
-            self.tape.saves = True
-        if name == "autocast" and not isinstance(
-            function, External
-        ):  # of accelerate or Lightning: if any was asked for
-            return ["", "float16"]
-        return list_autocast(positional, keywords) if name == "autocast" else []
-
-    def _enter_value(self, value: Any) -> list[str]:
-        """Return the types that autocast may have by a value that was made before (``with ctx:``)."""
-        types: list[str] = []
-        for option in list_options(value):
-            is_autocast = isinstance(option, Partial) and getattr(option.function, "name", "").endswith("autocast")
-            if is_autocast:
-                types += list_autocast(option.positional, dict(option.keywords))
-            else:
-                types += [self.notes.autocast, *(["float16"] if option is DATA or option is OPEN else [])]
-        return sorted(set(types))[:2]
-
     def _repeat_unknown(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame, item: Any) -> None:
         before = self.tape.describe() if self.tape is not None else None
         super()._repeat_unknown(statement, frame, item)
@@ -368,7 +310,7 @@ class Forward(TensorValues):
         names = [ast.unparse(row) for row in decorators]
         for name in names:
             self._doubt_savings(name.partition("(")[0].rpartition(".")[2])
-        if self.tape is None or not any(word in name for name in names for word in _WITHOUT_GRADIENTS):
+        if self.tape is None or not any(word in name for name in names for word in WITHOUT_GRADIENTS):
             return super().follow(function, positional, keywords, node, frame)
         saves, self.tape.saves = self.tape.saves, False
         try:
@@ -435,31 +377,6 @@ class Forward(TensorValues):
         self.tape.finish_pass(keeps=keywords.get("retain_graph", False) is not False)
 
 
-def list_autocast(positional: Sequence[Any], keywords: dict[str, Any]) -> list[str]:
-    """Return the types in which autocast may compute by its arguments; 16-bit types are alike in memory."""
-    enabled = keywords.get("enabled", next((value for value in positional if isinstance(value, bool)), True))
-    if enabled is False:
-        return [""]
-    named = [get_dtype(value) for value in (keywords.get("dtype"), *positional) if isinstance(value, External)]
-    kind = next((kind for kind in named if kind), "float16")
-    return [kind] if enabled is True else ["", kind]
-
-
 def is_tensor_result(owner: Any, result: Any) -> bool:
     """Return whether a method of a module that is not the program's may compute with what it is given."""
     return isinstance(owner, Module) and result in (DATA, OPEN)
-
-
-def follow_pass(machine: Forward, model: Any, inputs: Sequence[Any], *, autocast: str = "") -> StepMemory:
-    """Return the memory of one forward pass of a model, whose inputs and result are held; see :class:`StepMemory`."""
-    machine.start_step(autocast=autocast)
-    node = ast.Call(func=ast.Name(id="model", ctx=ast.Load()), args=[], keywords=[])
-    frame = Frame(machine.files.rows[0], dict(enumerate(inputs)))
-    machine.frames.append(frame)
-    try:
-        result = machine.call(model, list(inputs), {}, node, frame)
-        for tensor in list_tensors([*inputs, result]):
-            machine.notes.save(tensor)
-    except CannotCountError as error:
-        machine.notes.give_up(str(error))
-    return machine.end_step()

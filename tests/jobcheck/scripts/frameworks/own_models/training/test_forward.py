@@ -6,6 +6,7 @@ what ``tools/autograd/derivatives.yaml`` of PyTorch says that each operation sav
 
 from __future__ import annotations
 
+import ast
 import time
 import tomllib
 from pathlib import Path
@@ -16,8 +17,9 @@ import pytest
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files, parse_file
 from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
 from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import make_tensor
-from opsk_jobcheck.scripts.frameworks.own_models.training.forward import Forward, follow_pass
-from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, DATA, Frame, Span
+from opsk_jobcheck.scripts.frameworks.own_models.training.forward import Forward
+from opsk_jobcheck.scripts.frameworks.own_models.training.tensor_values import list_tensors
+from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, DATA, CannotCountError, Frame, Span
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 STEPS = tomllib.loads((PROGRAMS / "steps.toml").read_text(encoding="utf-8"))["step"]
@@ -44,6 +46,21 @@ class NoSettings:
         return DATA
 
 
+def follow_pass(machine: Forward, model: Any, inputs: list[Any], autocast: str) -> StepMemory:
+    """Return the memory of one forward pass of a model, whose inputs and result are held."""
+    machine.start_step(autocast=autocast)
+    node = ast.Call(func=ast.Name(id="model", ctx=ast.Load()), args=[], keywords=[])
+    frame = Frame(machine.files.rows[0], dict(enumerate(inputs)))
+    machine.frames.append(frame)
+    try:
+        result = machine.call(model, list(inputs), {}, node, frame)
+        for tensor in list_tensors([*inputs, result]):
+            machine.notes.save(tensor)
+    except CannotCountError as error:
+        machine.notes.give_up(str(error))
+    return machine.end_step()
+
+
 def follow(text: str, inputs: list[tuple[tuple[int, ...], str]], autocast: str = "") -> StepMemory:
     file = parse_file("train.py", text)
     assert file is not None
@@ -51,7 +68,7 @@ def follow(text: str, inputs: list[tuple[tuple[int, ...], str]], autocast: str =
     file.is_run = True
     machine.run(file.digest.tree.body, Frame(file, file.names))
     tensors = [make_tensor(tuple(shape), dtype) for shape, dtype in inputs]
-    return follow_pass(machine, file.names["step"], tensors, autocast=autocast)
+    return follow_pass(machine, file.names["step"], tensors, autocast)
 
 
 def save(lines: str, *shapes: tuple[int, ...], head: str = "") -> StepMemory:
