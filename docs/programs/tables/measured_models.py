@@ -3,9 +3,8 @@
 ``python docs/programs/tables/measured_models.py`` needs torch, torchvision, timm, transformers, diffusers and
 open_clip_torch; where torch is missing it says so and does nothing. Every model is built as these packages build it and
 run forward on tensors without data (``FakeTensorMode``), so that neither a GPU nor the memory of the model is needed.
-What autograd saves is counted storage by storage by ``torch.autograd.graph.saved_tensors_hooks``, weights apart. The
-difference between two batches is what one sample stores; what both store are copies of weights. Fused attention stores
-queries, keys, values, its output and a statistic a row. Only the numbers are written: facts, no code and no weights.
+Fused attention stores queries, keys, values, its output and a statistic a row. Only the numbers are written: facts, no
+code and no weights.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,10 +27,9 @@ except ImportError:  # the rest of this file is not run then
     sys.exit("torch is not installed: nothing is measured")
 
 from measured_names import CLIP, MORE_NAMES, TIMM, TORCHVISION
+from saved_tensors import PRODUCTS, SMALL, Saved, add_flop, count, counting, flop, make_images, measure_sample
 
 TARGET = Path(__file__).parents[3] / "opsk/workload/public_models/catalogue/measured.tsv"
-SMALL, LARGE = 2, 4
-"""Samples of the two batches; batch norm needs two."""
 HEAD = (
     "# Written by docs/programs/tables/measured_models.py, a tab between: kind, what size counts, size, trained,\n"
     "# frozen parameters next to them, bytes that a sample stores in 16 bits, in fp32, with checkpoints, and of the\n"
@@ -51,42 +48,6 @@ _FROZEN_SD3, _FROZEN_FLUX, _FROZEN_PIXART = 83_819_683 + 123_650_304 + 694_659_8
 4.8 B parameters are freed or offloaded once the texts are encoded."""
 
 
-@dataclass(slots=True)
-class Saved:
-    """Bytes that autograd saves, each storage once."""
-
-    own: set[int]
-    storages: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    part: int = 0
-
-    def pack(self, tensor: Any) -> Any:
-        """Count a saved tensor."""
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self.own:
-            self.storages[storage._cdata] = (storage, storage.nbytes())
-        return tensor
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return sum(size for _, size in self.storages.values())
-
-    def find_largest(self, other: Saved) -> int:
-        """Return the largest storage whose size another batch does not have too: copies of weights have the same."""
-        same = {size for _, size in other.storages.values()}
-        return max((size for _, size in self.storages.values() if size not in same), default=0)
-
-
-_counting: list[Saved] = []
-_flop = [0]
-_PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d)
-
-
-def _add_flop(module: Any, inputs: Any, output: Any) -> None:
-    """Add what a product or a convolution works: 2 FLOP for each weight of each output."""
-    _flop[0] += 2 * output.numel() * module.weight[0].numel()
-
-
 class _Attention(torch.autograd.Function):
     """Fused attention as far as memory goes."""
 
@@ -95,7 +56,7 @@ class _Attention(torch.autograd.Function):
         output = query.new_empty(*query.shape[:-1], value.shape[-1])
         statistic = query.new_empty(query.shape[:-1], dtype=torch.float32)
         context.save_for_backward(query, key, value, output, statistic)
-        _flop[0] += 2 * query.numel() * key.shape[-2] * 2
+        flop[0] += 2 * query.numel() * key.shape[-2] * 2
         return output
 
     @staticmethod
@@ -114,12 +75,12 @@ def _checkpoint(function: Callable[..., Any], *args: Any, **settings: Any) -> An
     """Run a part whose inputs alone are stored; remember the part that stores the most."""
     for name in ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"):
         settings.pop(name, None)
-    outer = _counting[-1]
+    outer = counting[-1]
     inner = Saved(own=outer.own)
-    _counting.append(inner)
+    counting.append(inner)
     with torch.autograd.graph.saved_tensors_hooks(inner.pack, lambda tensor: tensor):
         result = function(*args, **settings)
-    _counting.pop()
+    counting.pop()
     for value in (*args, *settings.values()):
         if isinstance(value, torch.Tensor):
             outer.pack(value)
@@ -146,40 +107,6 @@ import timm  # noqa: E402
 import torchvision  # noqa: E402
 import transformers  # noqa: E402
 from timm.models.vision_transformer import Block  # noqa: E402
-
-
-@contextmanager
-def _autocast(*, is_on: bool) -> Iterator[None]:
-    """Cast as on a GPU, which need not be there."""
-    torch.set_autocast_enabled("cuda", is_on)
-    torch.set_autocast_dtype("cuda", torch.bfloat16)
-    try:
-        yield
-    finally:
-        torch.set_autocast_enabled("cuda", False)
-
-
-def _count(model: Any, inputs: Callable[[int], Any], batch: int, *, is_16_bit: bool) -> Saved:
-    """Return what one forward saves."""
-    own = {part.untyped_storage()._cdata for part in (*model.parameters(), *model.buffers())}
-    saved = Saved(own=own)
-    _counting.append(saved)
-    given = inputs(batch)
-    with (
-        _autocast(is_on=is_16_bit),
-        torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor),
-    ):
-        _ = model(**given) if isinstance(given, dict) else model(*given)
-    torch.clear_autocast_cache()
-    _counting.pop()
-    return saved
-
-
-def _measure_sample(model: Any, inputs: Callable[[int], Any], *, is_16_bit: bool) -> tuple[int, int, int]:
-    """Return what a sample stores, what it stores in its largest part, and in its largest tensor [bytes]."""
-    small, large = (_count(model, inputs, batch, is_16_bit=is_16_bit) for batch in (SMALL, LARGE))
-    step = LARGE - SMALL
-    return (large.total - small.total) // step, (large.part - small.part) // step, large.find_largest(small) // LARGE
 
 
 class _Adapted(nn.Module):
@@ -243,35 +170,31 @@ def measure(entry: Entry) -> str:
         model = entry.build()
         model.train()
         parameters = sum(part.numel() for part in model.parameters())
-        stored, _, largest = _measure_sample(model, entry.inputs, is_16_bit=True)
-        _flop[0] = 0
-        hooks = [part.register_forward_hook(_add_flop) for part in model.modules() if isinstance(part, _PRODUCTS)]
+        stored, _, largest = measure_sample(model, entry.inputs, is_16_bit=True)
+        flop[0] = 0
+        hooks = [part.register_forward_hook(add_flop) for part in model.modules() if isinstance(part, PRODUCTS)]
         full = (
-            _count(model, entry.inputs, SMALL, is_16_bit=False).total // SMALL
+            count(model, entry.inputs, SMALL, is_16_bit=False).total // SMALL
         )  # nothing is cast, so nothing is shared
-        flop = _flop[0] // SMALL
+        work = flop[0] // SMALL
         for hook in hooks:
             hook.remove()
         checkpointed, part = 0, 0
         if _turn_on_checkpoints(model):
-            checkpointed, part, _ = _measure_sample(model, entry.inputs, is_16_bit=True)
+            checkpointed, part, _ = measure_sample(model, entry.inputs, is_16_bit=True)
         adapted, adapted_checkpointed = 0, 0
         if entry.has_adapters:
             torch.set_default_dtype(torch.bfloat16)
             model = _adapt(entry.build().train())
-            adapted, _, _ = _measure_sample(model, entry.inputs, is_16_bit=True)
+            adapted, _, _ = measure_sample(model, entry.inputs, is_16_bit=True)
             _turn_on_checkpoints(model)
-            adapted_checkpointed, _, _ = _measure_sample(model, entry.inputs, is_16_bit=True)
+            adapted_checkpointed, _, _ = measure_sample(model, entry.inputs, is_16_bit=True)
             torch.set_default_dtype(torch.float32)
     if not part:
         checkpointed = 0
     numbers = (entry.size, parameters, entry.frozen, stored, full, checkpointed, part, adapted, adapted_checkpointed)
-    words = (entry.kind, entry.unit, *map(str, (*numbers, largest, flop)), entry.source, " ".join(entry.names))
+    words = (entry.kind, entry.unit, *map(str, (*numbers, largest, work)), entry.source, " ".join(entry.names))
     return "\t".join(words)
-
-
-def _make_images(size: int, batch: int) -> tuple[Any, ...]:
-    return (torch.empty(batch, 3, size, size),)
 
 
 def _list_torchvision() -> Iterator[Entry]:
@@ -282,7 +205,7 @@ def _list_torchvision() -> Iterator[Entry]:
         if name in ("inception_v3", "googlenet"):
             build = partial(build, aux_logits=False, init_weights=False)
         source = f"torchvision {torchvision.__version__.partition('+')[0]}"
-        inputs = partial(_make_images, size)
+        inputs = partial(make_images, size)
         yield Entry(kind="image", unit="pixels", size=size, build=build, inputs=inputs, source=source, names=names)
 
 
@@ -304,7 +227,7 @@ def _list_timm() -> Iterator[Entry]:
         size = config.input_size[-1] if config is not None else 224
         names = (name, *MORE_NAMES.get(name, ()))
         source = f"timm {timm.__version__}"
-        inputs, build = partial(_make_images, size), partial(_build_without_data, partial(timm.create_model, name))
+        inputs, build = partial(make_images, size), partial(_build_without_data, partial(timm.create_model, name))
         yield Entry(kind="image", unit="pixels", size=size, build=build, inputs=inputs, source=source, names=names)
 
 

@@ -49,7 +49,7 @@ from opsk_jobcheck.advice.recipe_cache import RecipeCache, RecipeKey, build_reci
 from opsk_jobcheck.advice.roles import advise_roles
 from opsk_jobcheck.advice.room import find_room
 from opsk_jobcheck.advice.script_runs import RunVerdict, ScriptRuns, choose_decisive_run
-from opsk_jobcheck.advice.search import SearchResult, Waste, WasteKind, search_improvements
+from opsk_jobcheck.advice.search import SearchResult, Waste, WasteKind, find_idle_gpus, search_improvements
 from opsk_jobcheck.advice.serving import advise_serving
 from opsk_jobcheck.advice.suggestions import Question
 from opsk_jobcheck.advice.worst_case import advise_smallest_case, advise_worst_case
@@ -329,8 +329,11 @@ class Adviser:
 
     def _compare(self, bare: Advice, question: Question, key: RecipeKey | None) -> Advice:
         """Return the advice with the results of other plans: helpful changes, the best plan, and the waste."""
-        if not self.search or (question.model.measured is not None and question.verdict is Verdict.FITS):
-            return bare  # how fast a measured model is in other plans is not known well enough to advise
+        if not self.search:
+            return bare
+        if question.model.measured is not None and question.verdict is Verdict.FITS:
+            # how fast a measured model is in other plans is not known well enough to advise
+            return replace(bare, waste=tuple(find_idle_gpus(question)))
         if self._is_left_out(SearchResult, key):
             return replace(bare, is_short=True)
         try:

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from opsk.errors import PlanInfeasibleError
 from opsk.planning.alternatives import Alternative, Change
+from opsk.text import format_count
 from opsk.workload.advice_record import Verdict
 from opsk.workload.plan import Plan, Recompute, Sharding
 from opsk_jobcheck.advice.suggestions import (
@@ -112,7 +113,7 @@ def search_improvements(question: Question) -> SearchResult:
 def find_waste(question: Question, near: Near | None, best: BestPlan | None) -> tuple[Waste, ...]:
     """Return the waste of a job, greatest cost first."""
     findings = [
-        *_find_idle_gpus(question),
+        *find_idle_gpus(question),
         *_find_tp_across_nodes(question, near, best),
         *_find_bubble(question, near, best),
         *_find_too_many_gpus(question),
@@ -121,7 +122,7 @@ def find_waste(question: Question, near: Near | None, best: BestPlan | None) -> 
     return tuple(sorted(findings, key=lambda waste: -(waste.cost_share or 0)))
 
 
-def _find_idle_gpus(question: Question) -> Iterator[Waste]:
+def find_idle_gpus(question: Question) -> Iterator[Waste]:
     """Yield requested GPUs that no rank runs on."""
     requested, used = count_requested_gpus(question), question.plan.gpus
     if requested and used < requested:
@@ -130,11 +131,12 @@ def _find_idle_gpus(question: Question) -> Iterator[Waste]:
 
 def build_idle_gpus_finding(requested: int, used: int) -> Waste:
     """Return the finding that fewer ranks are started than GPUs are requested."""
+    ranks = format_count(used, "rank")
     return Waste(
         kind=WasteKind.IDLE_GPUS,
-        what=f"{requested - used} of the {requested} GPUs asked for do nothing: the job starts {used} ranks",
+        what=f"{requested - used} of the {requested} GPUs asked for do nothing: the job starts {ranks}",
         cost_share=1 - used / requested,
-        advice=f"start {requested} ranks, or ask for {used} GPUs",
+        advice=f"start {requested} ranks, or ask for {format_count(used, 'GPU')}",
     )
 
 

@@ -1,7 +1,8 @@
 """Looks up models that were measured layer by layer, because they are no plain transformers.
 
 ``catalogue/measured.tsv`` has ConvNets, hierarchical vision transformers, models of two towers, of sound and of
-diffusion; ``docs/programs/tables/measured_models.py`` writes it.
+diffusion; ``docs/programs/tables/measured_models.py`` writes it. ``detectors.tsv`` has those of Ultralytics, by
+``measured_detectors.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from importlib.resources import files
 from opsk.workload.model import MeasuredParts, ModelShape
 from opsk.workload.public_models.lookup import has_own_length, normalise_words, public_model
 
-TABLE = "measured.tsv"
+TABLES = ("measured.tsv", "detectors.tsv")
 _WIDTH, _HEADS = 1024, 16
 _PER_LAYER = 12 * _WIDTH * _WIDTH
 """Parameters of one layer of a transformer of that width."""
@@ -154,7 +155,8 @@ def fixes_length(name: str | None) -> bool:
 @cache
 def _table() -> Mapping[str, str]:
     """Return the row of the table that has each name; a row is parsed only where it is asked for."""
-    text = files("opsk.workload.public_models").joinpath("catalogue", TABLE).read_text(encoding="utf-8")
+    folder = files("opsk.workload.public_models").joinpath("catalogue")
+    text = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in TABLES)
     rows = [line for line in text.splitlines() if line and not line.startswith("#")]
     return {normalise_words(name): row for row in reversed(rows) for name in row.rpartition("\t")[2].split()}
 

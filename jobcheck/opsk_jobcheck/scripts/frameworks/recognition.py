@@ -49,7 +49,7 @@ _CONSOLES: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
         **dict.fromkeys(("fabric", "lightning"), ("lightning", frozenset({"run"}))),
         "ludwig": ("", frozenset({"train", "experiment"})),
         "ilab": ("", frozenset({"model"})),
-        "yolo": ("", frozenset({"train", "detect", "segment", "classify", "pose", "obb"})),
+        "yolo": ("ultralytics", frozenset({"train", "detect", "segment", "classify", "pose", "obb"})),
         **dict.fromkeys(("dp", "chemprop"), ("", frozenset({"train"}))),
         **dict.fromkeys(
             ("fairseq-train", "fairseq-hydra-train", "nnUNetv2_train", "nequip-train", "mace_run_train"),

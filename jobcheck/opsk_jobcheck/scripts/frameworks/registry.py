@@ -21,6 +21,7 @@ from opsk_jobcheck.scripts.frameworks.recognition import NAMED_BY_WORDS
 from opsk_jobcheck.scripts.frameworks.swift import SWIFT_READER
 from opsk_jobcheck.scripts.frameworks.torchtitan import TORCHTITAN
 from opsk_jobcheck.scripts.frameworks.torchtune import TORCHTUNE
+from opsk_jobcheck.scripts.frameworks.ultralytics import ULTRALYTICS_READER
 from opsk_jobcheck.scripts.frameworks.verl.sft import VERL_SFT_READER
 from opsk_jobcheck.scripts.frameworks.verl.verl import VERL_READER
 from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY_READER
@@ -48,6 +49,7 @@ READERS: tuple[Reader, ...] = (
     LLAMA_FACTORY,
     AXOLOTL,
     PUBLISHED,
+    ULTRALYTICS_READER,
     HF_TRAINER,
     PYTORCH,
     CONNECTIVITY_READER,

@@ -9,7 +9,7 @@ import pytest
 from opsk.workload.completion import Completion, complete
 from opsk.workload.model import StatedModel
 from opsk.workload.plan import Precision, StatedPlan
-from opsk.workload.public_models.measured import TABLE, Unit, find_measured
+from opsk.workload.public_models.measured import TABLES, Unit, find_measured
 from opsk.workload.workload import Workload
 
 
@@ -56,15 +56,34 @@ def test_diffusion_transformers_are_as_large_as_their_paper_says(name: str, mill
     assert model.parameters / 1e6 == pytest.approx(millions, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("yolov8n", 3.2),
+        ("yolov8x", 68.2),
+        ("yolo11m", 20.1),
+        ("yolo11l-seg", 27.6),
+        ("yolov5su", 9.1),
+        ("rtdetr-l", 33),
+    ],
+)
+def test_detectors_are_as_large_as_their_documentation_says(name: str, millions: float) -> None:
+    # docs.ultralytics.com/models: the tables of YOLOv8, YOLO11, YOLOv5 and RT-DETR
+    model = find_measured(name)
+    assert model is not None
+    assert model.parameters / 1e6 == pytest.approx(millions, rel=0.03)
+
+
 @pytest.mark.parametrize("name", ["", "resnet", "resnet51", "llama-3-8b", "my/model"])
 def test_a_name_that_was_not_measured_is_none(name: str) -> None:
     assert find_measured(name) is None
 
 
 def test_every_row_is_whole() -> None:
-    table = files("opsk.workload.public_models").joinpath("catalogue", TABLE).read_text(encoding="utf-8")
+    folder = files("opsk.workload.public_models").joinpath("catalogue")
+    table = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in TABLES)
     names = [line.rpartition("\t")[2].split()[0] for line in table.splitlines() if not line.startswith("#")]
-    assert len(names) > 90
+    assert len(names) > 200
     for name in names:
         model = find_measured(name)
         assert model is not None, name

@@ -62,6 +62,7 @@ from opsk_jobcheck.scripts.frameworks.python.settings import (
     read_source,
 )
 from opsk_jobcheck.scripts.frameworks.python.source import PythonSource
+from opsk_jobcheck.scripts.frameworks.ultralytics import ULTRALYTICS, is_ultralytics, state_ultralytics
 from opsk_jobcheck.scripts.launchers.programs import SHAPE, find_program
 from opsk_jobcheck.scripts.settings.arguments import Setting
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
@@ -105,6 +106,8 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         return NANOTRON
     if recipe := state_python_recipe(settings, reading):
         return recipe
+    if state_ultralytics(settings, invocation, reading):
+        return ULTRALYTICS
     followed = follow(settings, program, invocation, reading) if is_open(settings) else None
     if followed is not None:
         fill_calls(settings, followed)
@@ -234,7 +237,7 @@ def does_train(source: PythonSource | None) -> bool:
     """Return whether a program trains: it goes backward, or starts a trainer."""
     if source is None:
         return False
-    if find_recipe_framework(source):
+    if find_recipe_framework(source) or is_ultralytics(source):
         return True
     names = {call.function for call in source.calls}
     if {"fit", "train"} & names and any(_TRAINERS.fullmatch(call.owner) for call in source.calls):
