@@ -167,7 +167,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 GROUPS: Mapping[str, Callable[[Run], str]] = {
-    "gpu": lambda run: run.gpu,
+    "gpu": lambda run: run.gpu or "not stated",
     "arch": lambda run: run.group,
     "source": lambda run: run.source,
     "size": lambda run: classify_size(run),

@@ -16,18 +16,43 @@ DIES_OF_A_PACKAGE = 2
 MAX_HINT = 120
 _PACKAGE_FROM = 1.7
 """A row whose GPU has this many times the memory of the catalogue's counts packages of two dies (MI250X)."""
+_DATE = re.compile(r"(20\d\d)(?:-(0[1-9]|1[0-2]))?(?:-\d\d)?", re.ASCII)
+_RELEASE = re.compile(r":(\d\d)\.(0[1-9]|1[0-2])\b", re.ASCII)
+_MIDDLE_OF_YEAR = "07"
 _SAME_MEMORY = 0.08
 """Labels count in 10^9 or 2^30 bytes, and omit what the device reserves: up to this is the same size [ratio]."""
+_USUAL_BY_MEMORY = {
+    16: "v100-sxm2-16gb",
+    24: "rtx-4090",
+    32: "v100-sxm2-32gb",
+    40: "a100-sxm-40gb",
+    48: "l40s",
+    96: "gh200-96gb",
+    141: "h200-sxm",
+    180: "b200-sxm",
+    288: "b300-sxm",
+}
+"""The GPU that most published training with so much memory used, where a row does not say which [GB]."""
+_USUAL_BEFORE_2024, _USUAL = "a100-sxm-80gb", "h100-sxm"
+"""The same of 80 GB, which is also taken where not even the memory is stated."""
 _SAME_GPU = 0.15
 """A variant of the same form factor with another memory, up to this, is preferred to one of another form [ratio]."""
+
+
+def find_stated_month(cells: Cells) -> str:
+    """Return when a row ran, by its date or the release of its container; empty where neither is stated."""
+    if match := _DATE.match(cells.text("source_date")):
+        return f"{match[1]}-{match[2] or _MIDDLE_OF_YEAR}"
+    if match := _RELEASE.search(cells.text("container")):
+        return f"20{match[1]}-{match[2]}"
+    return ""
 
 
 def find_gpu(cells: Cells) -> GpuSpec | None:
     """Return the GPU of a row, the variant whose memory is nearest to the stated one; errors are recorded."""
     name, memory_gb = cells.text("gpu"), cells.quantity("gpu_mem_gb")
     if not name:
-        cells.wrong.append("gpu is not stated")
-        return None
+        return _assume_gpu(cells, memory_gb)
     try:
         first, others = catalog.resolve_gpu(name)
     except InputError as error:
@@ -51,6 +76,20 @@ def find_gpu(cells: Cells) -> GpuSpec | None:
         cells.assume("cluster.gpu", nearest.name, f"with {memory_gb:g} GB, which no variant of the catalogue has")
         return _build_variant(nearest.name, dies=1, memory_gb=memory_gb)
     return nearest
+
+
+def _assume_gpu(cells: Cells, memory_gb: float | None) -> GpuSpec:
+    """Return a usual GPU where none is stated: what a run keeps in memory hardly depends on it."""
+    year = find_stated_month(cells)[:4]
+    usual = _USUAL_BEFORE_2024 if year and year < "2024" else _USUAL
+    why = "no GPU is stated"
+    if memory_gb is not None:
+        nearest = min(_USUAL_BY_MEMORY, key=lambda size: abs(size - memory_gb))
+        if abs(nearest - memory_gb) < abs(catalog.gpu(usual).memory_bytes / GB - memory_gb):
+            usual = _USUAL_BY_MEMORY[nearest]
+        why = f"{why}, but {memory_gb:g} GB"
+    cells.assume("cluster.gpu", usual, why)
+    return catalog.gpu(usual)
 
 
 def _form(spec: GpuSpec) -> str:

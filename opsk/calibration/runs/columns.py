@@ -156,7 +156,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     *_table(
         "Machine",
-        ("gpu", _T, "name as in the catalogue"),
+        ("gpu", _T, "name as in the catalogue; a row without it is compared in memory alone"),
         ("gpu_mem_gb", _Q, "labelled memory [GB]"),
         ("power_limit_w", _Q, "power limit of a GPU where it is not the product's [W]"),
         ("hbm_gb_per_s", _Q, "memory bandwidth of a GPU where it is not the product's [GB/s]"),

@@ -289,9 +289,17 @@ def _read_constraints(cells: Cells, model: ModelShape, gpu: GpuSpec, software: R
         model_parallel=model_parallel,
         recompute=read_recompute(cells, software),
         cp=cp,
-        ep=cells.size("ep"),
+        ep=_expert_ranks(cells, model, software),
         fixed=fixed,
     )
+
+
+def _expert_ranks(cells: Cells, model: ModelShape, software: RunSoftware) -> int | None:
+    """Return the expert parallelism: stated, or none where the software splits no model; ``None`` is open."""
+    stated, splits = cells.size("ep"), software.defaults.get("splits_model")
+    if stated is not None or not model.experts or splits is None or splits.value:
+        return stated
+    return int(cells.assume("plan.ep", 1, f"{software.words}: {splits.why}"))
 
 
 def _ends(cells: Cells, model: ModelShape, software: RunSoftware, pp: int | None) -> dict[str, int]:

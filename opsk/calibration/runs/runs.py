@@ -65,7 +65,8 @@ class Run:
     """One run that can be predicted.
 
     ``source`` is the prefix of the id, ``group`` the model's kind as the table calls it (gpt, llama, moe), ``gpu`` the
-    GPU as printed; ``tags`` the words in capitals of the notes; ``problems`` the warnings about the row.
+    GPU as printed, empty where it is not; ``tags`` the words in capitals of the notes; ``problems`` the warnings about
+    the row.
     """
 
     id: str
@@ -100,11 +101,11 @@ class Run:
     def is_time_scored(self) -> bool:
         """Whether the row's time is compared.
 
-        It is not where the source contradicts itself, where the model is so small that launches dominate, and
-        where seconds are published for a step with an unknown batch.
+        It is not where the source contradicts itself, where the model is so small that launches dominate, where
+        seconds are published for a step with an unknown batch, and where nobody says on which GPU it ran.
         """
         lacks_batch = self.measured.step_s is not None and any(entry.field == UNKNOWN_BATCH for entry in self.assumed)
-        return not (self.is_toy or lacks_batch or self.tags.intersection(UNUSABLE))
+        return bool(self.gpu) and not (self.is_toy or lacks_batch or self.tags.intersection(UNUSABLE))
 
     @property
     def is_memory_unusable(self) -> bool:

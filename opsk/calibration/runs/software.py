@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from opsk.calibration.runs.cluster import find_stated_month
 from opsk.calibration.runs.columns import Cells
 from opsk.hardware.spec import GpuSpec
 from opsk.workload.plan import (
@@ -27,8 +27,6 @@ from opsk.workload.plan import (
 )
 from opsk.workload.software_defaults import Default, find_defaults, find_family, find_kernel, known_software
 
-_DATE = re.compile(r"(20\d\d)(?:-(0[1-9]|1[0-2]))?(?:-\d\d)?", re.ASCII)
-_RELEASE = re.compile(r":(\d\d)\.(0[1-9]|1[0-2])\b", re.ASCII)
 _MONTHS = {
     "volta": "2020-01",
     "turing": "2020-01",
@@ -40,7 +38,6 @@ _MONTHS = {
 }
 """Approximate month in which most published training on a chip generation ran."""
 _RECENT = "2025-10"
-_MIDDLE_OF_YEAR = "07"
 _NO_FUSED_ATTENTION = ("pascal", "volta", "turing", "cdna1")
 """Chip generations for which FlashAttention-2 and cuDNN's fused attention do not exist."""
 _FUSED_LAYERS = ("liger", "fused", "thunder", "te")
@@ -122,11 +119,7 @@ def _runs_deepspeed(cells: Cells) -> bool:
 
 def _find_month(cells: Cells, gpu: GpuSpec) -> str:
     """Return when a row ran: its date, the release of its container, or when its GPU was usual."""
-    if match := _DATE.match(cells.text("source_date")):
-        return f"{match[1]}-{match[2] or _MIDDLE_OF_YEAR}"
-    if match := _RELEASE.search(cells.text("container")):
-        return f"20{match[1]}-{match[2]}"
-    return _MONTHS.get(gpu.architecture, _RECENT)
+    return find_stated_month(cells) or _MONTHS.get(gpu.architecture, _RECENT)
 
 
 def attention_is_fused(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> bool:

@@ -27,6 +27,7 @@ from opsk.costmodel.table import (
     PRECISIONS,
     SOFTWARE,
     STATES,
+    BoolColumn,
     FloatColumn,
     PlanTable,
 )
@@ -106,6 +107,7 @@ _AUTOCAST, _MIXED = STATES.index(Formats.AUTOCAST), STATES.index(Formats.MIXED)
 _IS_FP8 = np.array([name.peak_format == "fp8" for name in PRECISIONS])
 _MEGATRON_CORE = SOFTWARE.index(Software.MEGATRON_CORE)
 _OPTIMIZER_OFF = OFFLOADS.index(Offload.OPTIMIZER)
+_EVERYTHING_OFF = OFFLOADS.index(Offload.OPTIMIZER_AND_WEIGHTS)
 _16BIT_GRADIENTS = STATES.index(Formats.MIXED_16BIT_GRADIENTS)
 _BASE, _UNDER_AUTOCAST = (ADAPTER_FORMATS.index(name) for name in (AdapterFormat.BASE, AdapterFormat.AUTOCAST))
 _FOREACH, _IN_BACKWARD = (OPTIMIZER_STEPS.index(step) for step in (OptimizerStep.FOREACH, OptimizerStep.IN_BACKWARD))
@@ -224,15 +226,29 @@ def _gradient_bytes(
     """Return gradients at their peak, and those that exist when a backward begins.
 
     DeepSpeed's bf16 optimizer with fp32 accumulation adds 16-bit gradients of the backward to fp32 ones, and stores
-    both: 2 + 4 bytes, neither sharded by ZeRO-1. FSDP's are whole while they are added up without being sent.
+    both: 2 + 4 bytes, neither sharded by ZeRO-1. FSDP's are whole while they are added up without being sent, in the
+    format in which they will be (torch/distributed/fsdp/_fully_shard/_fsdp_param.py, to_accumulated_grad_if_needed).
+    Where weights live in host memory sharded gradients do too: FSDP2 copies a layer's as soon as it is reduced
+    (foreach_reduce under CPUOffloadPolicy), DeepSpeed's ZeRO-Offload with the optimizer alone.
     """
     both = is_deepspeed(plans) & (plans.states == _MIXED)
     is_split = shares.shards_gradients
     if any_of(plans.accumulates_unsharded):
-        is_split = is_split & logical_not(plans.accumulates_unsharded & (shares.micro_batches > 1) & is_pytorch(plans))
+        is_whole = is_split & plans.accumulates_unsharded & (shares.micro_batches > 1) & is_pytorch(plans)
+        is_split = is_split & logical_not(is_whole)
+        gradient = where(is_whole, maximum(gradient, shares.reduced_bytes), gradient)
     gradients = (gradient + 2.0 * to_float(both)) * where(is_split, trained_split, trained)
+    if any_of(plans.offload):
+        gradients = where(is_split & _moves_gradients(plans), 0.0, gradients)
     stays = is_preallocated(plans) | both | (shares.micro_batches > 1)
     return gradients, where(stays, gradients, 0.0)
+
+
+def _moves_gradients(plans: PlanTable) -> BoolColumn:
+    """Return whether sharded gradients are copied to host memory while the backward runs."""
+    with_weights = (plans.offload == _EVERYTHING_OFF) & is_pytorch(plans)
+    result: BoolColumn = with_weights | (is_deepspeed(plans) & (lookup(_KEEPS_OPTIMIZER, plans.offload) == 0.0))
+    return result
 
 
 def _copies(plans: PlanTable, shares: Shares, trained: FloatColumn) -> FloatColumn:

@@ -333,6 +333,30 @@ def test_a_gpu_is_the_variant_with_the_stated_memory() -> None:
     assert package.peak_flop_per_s["fp16"] == pytest.approx(383e12, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("columns", "gpu"),
+    [
+        ({"source_date": "2023-05"}, "a100-sxm-80gb"),
+        ({"source_date": "2025-05"}, "h100-sxm"),
+        ({"gpu_mem_gb": "48"}, "l40s"),
+        ({"gpu_mem_gb": "80", "source_date": "2025"}, "h100-sxm"),
+        ({"gpu_mem_gb": "192"}, "b200-sxm"),
+    ],
+)
+def test_a_run_on_a_gpu_that_nobody_states_is_predicted_in_memory(columns: dict[str, str], gpu: str) -> None:
+    run = one(**{"gpu": "", "gpu_mem_gb": "", "peak_mem_gb": "40", **columns})
+    assert run.cluster.node.gpu.name == gpu
+    assert "cluster.gpu" in {assumption.field for assumption in run.assumed}
+    assert not run.is_time_scored
+
+
+def test_a_trainer_that_splits_no_model_has_its_experts_whole() -> None:
+    columns = {"software": "axolotl", "gpus": "8", "dp": "8", "tp": "1", "pp": "1", "ep": "", "experts": "8"}
+    columns |= {"arch": "moe", "topk": "2", "sharding": "zero3/fsdp", "dp_kind": "fsdp", "global_batch": "8"}
+    assert one(**columns).plan.ep == 1
+    assert one(**columns | {"ep": "4"}).plan.ep == 4
+
+
 def test_a_cluster_that_the_source_names_gives_its_nodes() -> None:
     # Summit: six V100 a node (ORNL); two groups of three with NVLink between them
     run = one(
@@ -357,7 +381,6 @@ def test_rows_with_the_same_machine_share_it() -> None:
         ({"micro_batch": "1.5"}, "micro_batch"),
         ({"gpus": "1000000000"}, "gpus"),
         ({"gpu": "abacus"}, "abacus"),
-        ({"gpu": ""}, "gpu"),
         ({"precision": "fp3"}, "precision"),
         ({"precision": "fp8"}, "fp8"),
         ({"sharding": "yes"}, "sharding"),

@@ -188,6 +188,35 @@ def test_adapters_flattened_with_their_layer_have_gradients_of_all_of_it(llama3_
     assert np.max(several.optimizer) == np.max(own.optimizer)
 
 
+def test_gradients_added_up_whole_have_the_format_in_which_they_are_sent(llama3_8b: ModelShape):
+    # FSDP2 adds up bf16 gradients in fp32 where it reduces in fp32: 4 bytes of every parameter, and 2 where it does not
+    plan = Plan(
+        dp=8, sharding=Sharding.ZERO3, software=Software.PYTORCH, states=Formats.AUTOCAST, accumulates_unsharded=True,
+        global_batch=32,
+    )  # fmt: skip
+    whole = total_parameters(llama3_8b)
+    assert np.max(_states(llama3_8b, plan).gradients) == pytest.approx(4 * whole)
+    pure = replace(plan, states=Formats.PURE_16BIT, reduces_16bit=True)
+    assert np.max(_states(llama3_8b, pure).gradients) == pytest.approx(2 * whole)
+
+
+@pytest.mark.parametrize(
+    ("software", "offload", "is_moved"),
+    [
+        (Software.PYTORCH, Offload.OPTIMIZER_AND_WEIGHTS, True),
+        (Software.DEEPSPEED, Offload.OPTIMIZER, True),
+        (Software.DEEPSPEED, Offload.ACTIVATIONS, False),
+        # Megatron Core's gradients are buffers of the GPU
+        (Software.MEGATRON_CORE, Offload.OPTIMIZER, False),
+    ],
+)
+def test_sharded_gradients_follow_weights_or_optimizer_to_the_host(
+    llama3_8b: ModelShape, software: Software, offload: Offload, is_moved: bool
+):
+    plan = Plan(dp=8, sharding=Sharding.ZERO3, software=software, offload=offload, global_batch=32)
+    assert bool(np.max(_states(llama3_8b, plan).gradients) == 0) is is_moved
+
+
 def test_a_quantised_base_has_four_bits_but_for_embedding_and_head(llama3_8b: ModelShape):
     plan = Plan(lora_rank=16, base_bits=4, global_batch=8)
     _, _, counted = parts(llama3_8b, plan)
