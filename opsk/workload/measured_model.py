@@ -9,6 +9,8 @@ from opsk.workload.public_models.measured import MeasuredModel, Unit, find_measu
 
 INPUT_SIZE = "input.size"
 """The option that states the side of an image, in pixels, or the seconds of a sound."""
+DATA_SET = "input.data_set"
+"""The option that states the name of the data set that a setting of the program names."""
 HAS_AVERAGE = "weights.average"
 """The option that states that an average of the weights is held as well (``true``)."""
 LOCAL_LOSS = "loss.local"

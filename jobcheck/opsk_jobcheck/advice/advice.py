@@ -20,6 +20,7 @@ from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Completion
 from opsk.workload.defaults import MEGATRON_DEEPSPEED, MEGATRON_LM, Assumption
+from opsk.workload.unstated.open_sizes import OpenSize
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.missing_values import MissingValue
 from opsk_jobcheck.advice.placement import PlacementAdvice
@@ -60,6 +61,15 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryOverRange:
+    """The memory of a job with the usual sizes of what is stated nowhere, and with those that are rarely exceeded."""
+
+    low_bytes: float
+    high_bytes: float
+    sizes: tuple[OpenSize, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """The answer to one submission.
 
@@ -73,7 +83,8 @@ class Advice:
     earlier predictions of the same kind of job were at this site. ``runs`` is which of several trainings of the script
     the advice is on, the one that decides. ``is_limit`` tells that ``prediction`` is that of the largest case of what
     the script leaves open, or of the smallest where that runs out: its memory is the limit, its time is not shown.
-    ``room`` is up to which batch or length a job without a verdict fits.
+    ``room`` is up to which batch, length or image a job without a verdict fits. ``over_range`` is the memory over the
+    range of sizes that nothing states, where the job fits with all of them.
     """
 
     verdict: Verdict
@@ -101,6 +112,7 @@ class Advice:
     runs: ScriptRuns | None = None
     is_limit: bool = False
     room: Room | None = None
+    over_range: MemoryOverRange | None = None
 
 
 def find_guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:

@@ -51,6 +51,7 @@ from opsk_jobcheck.advice.room import find_room
 from opsk_jobcheck.advice.script_runs import RunVerdict, ScriptRuns, choose_decisive_run
 from opsk_jobcheck.advice.search import SearchResult, Waste, WasteKind, find_idle_gpus, search_improvements
 from opsk_jobcheck.advice.serving import advise_serving
+from opsk_jobcheck.advice.size_ranges import advise_open_input, advise_over_range
 from opsk_jobcheck.advice.suggestions import Question
 from opsk_jobcheck.advice.worst_case import advise_smallest_case, advise_worst_case
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
@@ -181,7 +182,7 @@ class Adviser:
             bare = replace(bare, is_gpu_known=False)
             reasons = reasons or (why,)
         if self.cluster is None or completion.model is None or completion.plan is None or reasons:
-            for advise in (advise_worst_case, advise_smallest_case):
+            for advise in (advise_worst_case, advise_smallest_case, advise_over_range):
                 if (limited := advise(bare, self.efficiency)) is not None:
                     return limited
             waste = self._explain_stops(workload) if self.search and completion.plan is None else ()
@@ -193,7 +194,7 @@ class Adviser:
                 room=find_room(bare, self.efficiency) if self.search else None,
             )
         try:
-            return self._predict(bare, constraints)
+            return advise_open_input(self._predict(bare, constraints), self.efficiency)
         except OpskError as error:  # a GPU without bf16, above all
             limited = advise_worst_case(bare, self.efficiency)
             return limited if limited is not None else replace(bare, why_unknown=(error.message,))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import fixes_length
+from opsk.workload.unstated.open_sizes import state_sizes
 from opsk.workload.workload import Workload
 from opsk.workload.worst_case import MICRO_BATCH
 from opsk_jobcheck.advice.advice import Advice, Room
@@ -33,13 +32,13 @@ def find_room(bare: Advice, efficiency: Efficiency) -> Room | None:
     longest = min(MAX_LENGTH, shape.seq if shape is not None and shape.seq else MAX_LENGTH)
     if is_batch_open:
         if is_seq_open:
-            workload = _state(workload, _SEQ, min(USUAL_LENGTH, longest))
+            workload = state_sizes(workload, {_SEQ: min(USUAL_LENGTH, longest)})
         field, sizes = _MICRO_BATCH, list(_iterate_sizes(1, MAX_MICRO_BATCH))
     elif is_seq_open and workload.plan.micro_batch is not None and _MICRO_BATCH not in unknown:
         field, sizes = _SEQ, list(_iterate_sizes(MIN_LENGTH, longest))
     else:
         return None
-    best = _find_largest(sizes, lambda size: _predict(_state(workload, field, size), bare, efficiency))
+    best = find_largest(sizes, lambda size: _predict(state_sizes(workload, {field: size}), bare, efficiency))
     if best is None:
         return None
     size, limit = best
@@ -62,7 +61,7 @@ def _predict(workload: Workload, bare: Advice, efficiency: Efficiency) -> Limit 
     return limit if limit is not None and fits_for_sure(limit.prediction, bare) else None
 
 
-def _find_largest(sizes: list[int], predict: Callable[[int], Limit | None]) -> tuple[int, Limit] | None:
+def find_largest(sizes: Sequence[int], predict: Callable[[int], Limit | None]) -> tuple[int, Limit] | None:
     """Return the largest size that fits: memory grows with it."""
     low, high, best = 0, len(sizes), None
     while low < high:
@@ -80,11 +79,3 @@ def _iterate_sizes(first: int, last: int) -> Iterator[int]:
     while first <= last:
         yield first
         first *= 2
-
-
-def _state(workload: Workload, field: str, value: int) -> Workload:
-    """Return the workload with a value that its script leaves open."""
-    part, _, name = field.partition(".")
-    changes: dict[str, Any] = {part: replace(getattr(workload, part), **{name: value})}
-    unknown = tuple(entry for entry in workload.unknown if entry.field != field)
-    return replace(workload, unknown=unknown, **changes)

@@ -63,7 +63,7 @@ def advise_smallest_case(bare: Advice, efficiency: Efficiency) -> Advice | None:
     if completion.model is None or completion.plan is None or any(entry.field == "gpu" for entry in bare.assumed):
         return None
     try:
-        prediction = _predict(completion.model, completion.plan, bare.cluster, efficiency, has_copies=False)
+        prediction = predict_case(completion.model, completion.plan, bare.cluster, efficiency, has_copies=False)
     except OpskError:
         return None
     if float(prediction.memory.total_bytes.low) <= float(prediction.memory.capacity_bytes):
@@ -87,7 +87,7 @@ def predict_limit(workload: Workload, bare: Advice, efficiency: Efficiency) -> L
         return None
     try:
         rows = [
-            (entry, _predict(entry.model, entry.plan, bare.cluster, efficiency, has_copies=case.has_copies))
+            (entry, predict_case(entry.model, entry.plan, bare.cluster, efficiency, has_copies=case.has_copies))
             for entry in case.completions
             if entry.model is not None and entry.plan is not None
         ]
@@ -99,7 +99,7 @@ def predict_limit(workload: Workload, bare: Advice, efficiency: Efficiency) -> L
     return Limit(completion=completion, prediction=prediction, assumed=case.assumed)
 
 
-def _predict(
+def predict_case(
     model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency, *, has_copies: bool
 ) -> PredictionTable:
     """Return the prediction of a plan; in 16 bits as in fp16 where the GPU has no bf16, which takes as much.

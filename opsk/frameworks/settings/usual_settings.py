@@ -49,6 +49,8 @@ LAST_WIDTHS = ("dim", "width")
 """The width of the model, where layers and heads are given and no name of `NUMBERS` gives it."""
 IMAGE_SIDES = ("image_size", "img_size", "input_size", "resolution", "train_crop_size", "crop_size")
 """The side of an image."""
+DATA_SETS = ("dataset", "dataset_name", "data_set", "data_name", "train_dataset")
+"""The data set, by the name of a public one or a folder."""
 LAST_LENGTHS = ("max_length", "max_len")
 """The tokens of a sequence, where no name of `NUMBERS` gives them."""
 BATCHES = ("batch_size", "train_batch_size", "bs", "batch")

@@ -65,7 +65,10 @@ def document(advice: Advice) -> dict[str, Any]:
                 "unknown": workload.unknown,
             }
             | ({"counted_parameters": counted} if counted is not None else {}),
-            "memory": memory | {"is_limit": advice.is_limit} | ({"room": advice.room} if advice.room else {}),
+            "memory": memory
+            | {"is_limit": advice.is_limit}
+            | ({"room": advice.room} if advice.room else {})
+            | ({"over_range": advice.over_range} if advice.over_range else {}),
             "time": predicted["time"] if has_time and predicted["time"] else dict(_NO_TIME),
             "placement": placement_document(advice),
             "interference": interference_document(advice),

@@ -14,7 +14,9 @@ from opsk.planning.interference.load import LoadKind
 from opsk.text import format_change, format_count, format_duration, format_share
 from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
+from opsk.workload.public_models.measured import Unit, find_measured
 from opsk.workload.roles import ENGINE_GPUS
+from opsk.workload.unstated.open_sizes import INPUT
 from opsk.workload.workload import Evidence, Problem
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, MIN_LEFT, Line, Weight, continuation, cut, fit_parts
@@ -126,6 +128,11 @@ def room(advice: Advice) -> Line | None:
     length = f"seq {size.seq}" if size.seq is not None else ""
     batch = f"micro batch {size.micro_batch}"
     first, second = (length, batch) if size.field == "model.seq" else (batch, length)
+    if size.field == INPUT:
+        measured = find_measured(advice.workload.model.name or "")
+        is_sound = measured is not None and measured.unit is Unit.SECONDS
+        first = f"sounds of {size.value} s" if is_sound else f"images of {size.value} × {size.value}"
+        second = batch
     text = f"fits up to {first}{f' at {second}' if second else ''}: "
     text += f"at most {as_gib(size.memory_bytes):.1f} GiB of {as_gib(capacity):.1f} GiB per GPU"
     values = {entry.field: str(entry.value) for entry in size.assumed}

@@ -11,6 +11,7 @@ from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
 from opsk_jobcheck.advice.rendering import sections
 from opsk_jobcheck.advice.rendering.counted import render_count
+from opsk_jobcheck.advice.rendering.ranged import render_over_range
 from opsk_jobcheck.advice.rendering.sections import render_network, render_sharing
 from opsk_jobcheck.advice.roles import render_roles
 from opsk_jobcheck.advice.serving import render_serving
@@ -74,6 +75,9 @@ def _render_short(advice: Advice) -> tuple[str, ...]:
     """Return headline and verdict; without a verdict, the first line on what is wrong or missing."""
     if advice.serving is not None:
         return sections.headline(advice).row(), next(render_serving(advice.serving)).row()
+    if advice.over_range is not None:
+        row = next(render_over_range(advice))
+        return () if row.weight is Weight.NEVER else (sections.headline(advice).row(), row.row())
     if advice.is_limit:
         return sections.headline(advice).row(), next(sections.limit(advice)).row()
     if advice.verdict is not Verdict.UNKNOWN:
@@ -90,6 +94,8 @@ def _build_lines(advice: Advice) -> list[Line]:
         parts += render_serving(advice.serving)
     elif advice.verdict is Verdict.UNKNOWN:
         parts += _list_unknown(advice)
+    elif advice.over_range is not None:
+        parts += render_over_range(advice)
     elif advice.is_limit:
         parts += sections.limit(advice)
     elif advice.roles is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from opsk.frameworks.settings.usual_settings import IMAGE_SIDES, MODELS
-from opsk.workload.measured_model import INPUT_SIZE, LOCAL_LOSS
+from opsk.frameworks.settings.usual_settings import DATA_SETS, IMAGE_SIDES, MODELS
+from opsk.workload.measured_model import DATA_SET, INPUT_SIZE, LOCAL_LOSS
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import find_measured, is_public
+from opsk.workload.unstated.sizes import find_side
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, UNNAMED, name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
@@ -82,6 +83,9 @@ def _state_image_side(settings: ProgramSettings, reading: Reading) -> None:
         side = find_image_side(settings.source)
     if side and side > 0:
         reading.findings.options.setdefault(INPUT_SIZE, str(side))
+    named = settings.find(DATA_SETS)
+    if named is not None and not named.why and isinstance(named.value, str) and find_side(named.value):
+        reading.findings.options.setdefault(DATA_SET, named.value)
 
 
 def _doubt_shape(settings: ProgramSettings, reading: Reading) -> None:

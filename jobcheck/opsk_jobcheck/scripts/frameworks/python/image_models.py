@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opsk.workload.public_models.measured import is_public
-from opsk_jobcheck.scripts.frameworks.python.source import Call, PythonSource
+from opsk_jobcheck.scripts.frameworks.python.source import Call, PythonSource, Value
 
 _PACKAGE = "torchvision.models"
-_CROPS = frozenset({"RandomResizedCrop", "RandomCrop", "CenterCrop", "Resize"})
+_CROPS = frozenset({"RandomResizedCrop", "RandomCrop", "CenterCrop"})
+_RESIZES = frozenset({"Resize"})
 _SMALL_IMAGES = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28}
 """Data sets of torchvision by the side of their images."""
 MAX_SIDE = 4096
@@ -26,13 +27,15 @@ def list_image_models(source: PythonSource) -> Iterator[Call]:
 
 def find_image_side(source: PythonSource) -> int:
     """Return the side of the images that a program cuts its samples to; 0 where that is not known."""
-    sides = [
-        call.first.literal
-        for call in source.calls
-        if call.function in _CROPS and isinstance(call.first.literal, int) and 0 < call.first.literal <= MAX_SIDE
-    ]
-    last = [side for side in sides if not isinstance(side, bool)]
-    if last:
-        return min(last)  # a crop is cut out of what was resized
+    for functions in (_CROPS, _RESIZES):  # a crop is cut out of what was resized
+        sides = {_read_side(call.first) for call in source.calls if call.function in functions}
+        if sides:
+            return sides.pop() if len(sides) == 1 else 0
     known = {_SMALL_IMAGES[call.function] for call in source.calls if call.function in _SMALL_IMAGES}
     return known.pop() if len(known) == 1 else 0
+
+
+def _read_side(value: Value) -> int:
+    """Return the side that a transform is given; 0 where that is not known, as of two sides."""
+    side = value.literal
+    return side if isinstance(side, int) and not isinstance(side, bool) and 0 < side <= MAX_SIDE else 0

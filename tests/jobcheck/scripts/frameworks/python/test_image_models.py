@@ -29,6 +29,9 @@ def test_models_of_torchvision_are_found(text: str, models: list[str]) -> None:
         ("d = datasets.CIFAR10('.')\n", 32),
         ("t = [T.RandomCrop(32, padding=4)]\nd = datasets.CIFAR100('.')\n", 32),
         ("t = [T.Resize(args.size)]\n", 0),
+        ("t = [T.Resize(args.size)]\nd = datasets.CIFAR10('.', transform=t)\n", 0),  # it may enlarge them
+        ("a = [T.RandomCrop(32)]\nb = [T.RandomResizedCrop(224)]\n", 0),  # of two data sets
+        ("a = [T.RandomResizedCrop(args.size)]\nb = [T.CenterCrop(224)]\n", 0),
         ("a = CIFAR10()\nb = MNIST()\n", 0),
     ],
 )

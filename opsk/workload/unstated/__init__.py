@@ -1,0 +1,1 @@
+"""Sizes that neither scripts nor programs state: what they usually are, and what they rarely exceed."""
