@@ -54,7 +54,7 @@ _FSDP = MappingProxyType(
         "olmo": pytorch_programs.OLMO,
     }
 )
-_REPLICAS = ("pytorch-ddp", published_programs.DIT, "ultralytics", "yolov5")
+_REPLICAS = ("pytorch-ddp", published_programs.DIT, "ultralytics", "yolov5", "nnunet")
 """Frameworks that hold a whole replica on every rank: sharding would take another program."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opsk.units import MIB
 from opsk.workload.defaults import Assumption, Filling
 from opsk.workload.model import MODEL_FIELDS
-from opsk.workload.public_models.measured import MeasuredModel, Unit, find_measured
+from opsk.workload.public_models.measured import PLANNED, MeasuredModel, Unit, find_measured
 
 INPUT_SIZE = "input.size"
 """The option that states the side of an image, in pixels, or the seconds of a sound."""
@@ -57,7 +57,8 @@ def _describe(model: MeasuredModel, size: int) -> str:
 def _explain(model: MeasuredModel, *, is_adapted: bool) -> str:
     """Return where the numbers come from."""
     less = ", less with a frozen base" if is_adapted and model.adapted_bytes else ""
-    return f"{model.source}, measured layer by layer without a GPU: the range is wide{less}"
+    how = "" if model.kind == PLANNED else ", measured layer by layer without a GPU"
+    return f"{model.source}{how}: the range is wide{less}"
 
 
 def _parse_number(text: str) -> int:

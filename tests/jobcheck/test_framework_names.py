@@ -24,7 +24,7 @@ TRAINS = sorted(FRAMEWORKS - {CONNECTIVITY})
 OWN_SPELLING = {"megatron-lm", "megatron-deepspeed", "megatron-bridge", "torchtitan"}
 WITHOUT_WORDS = {
     *("olmo-core", "verl", "lightning", "pytorch-ddp", "pytorch-fsdp", "dit", "open_lm", "openrlhf"),
-    *("xtuner", "oumi", "nemo-automodel", "ultralytics", "yolov5"),
+    *("xtuner", "oumi", "nemo-automodel", "ultralytics", "yolov5", "nnunet"),
 }
 """Settings in the user's own Python, or as each program of its kind calls them: only what is stated is respelled."""
 DATA_PARALLEL = {

@@ -2,7 +2,7 @@
 
 ``catalogue/measured.tsv`` has ConvNets, hierarchical vision transformers, models of two towers, of sound and of
 diffusion; ``docs/programs/tables/measured_models.py`` writes it. ``detectors.tsv`` has those of Ultralytics, by
-``measured_detectors.py``.
+``measured_detectors.py``; ``planned.tsv`` has what programs take that plan for a budget of memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from importlib.resources import files
 from opsk.workload.model import MeasuredParts, ModelShape
 from opsk.workload.public_models.lookup import has_own_length, normalise_words, public_model
 
-TABLES = ("measured.tsv", "detectors.tsv")
+TABLES = ("measured.tsv", "detectors.tsv", "planned.tsv")
+PLANNED = "planned"
+"""The kind of models whose patch and batch a planner chooses: a whole step of theirs was measured."""
 _WIDTH, _HEADS = 1024, 16
 _PER_LAYER = 12 * _WIDTH * _WIDTH
 """Parameters of one layer of a transformer of that width."""
@@ -40,7 +42,7 @@ class MeasuredModel:
     Parameters
     ----------
     kind
-        ``image``, ``clip``, ``speech`` or ``diffusion``.
+        ``image``, ``clip``, ``speech``, ``diffusion`` or ``planned``.
     frozen_parameters
         Those of the models that its usual training programs hold next to it.
     adapted_bytes, adapted_checkpointed_bytes

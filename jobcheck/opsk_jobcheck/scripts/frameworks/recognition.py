@@ -50,9 +50,10 @@ _CONSOLES: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
         "ludwig": ("", frozenset({"train", "experiment"})),
         "ilab": ("", frozenset({"model"})),
         "yolo": ("ultralytics", frozenset({"train", "detect", "segment", "classify", "pose", "obb"})),
+        **dict.fromkeys(("nnUNetv2_train", "nnUNet_train"), ("nnunet", frozenset())),
         **dict.fromkeys(("dp", "chemprop"), ("", frozenset({"train"}))),
         **dict.fromkeys(
-            ("fairseq-train", "fairseq-hydra-train", "nnUNetv2_train", "nequip-train", "mace_run_train"),
+            ("fairseq-train", "fairseq-hydra-train", "nequip-train", "mace_run_train"),
             ("", frozenset()),
         ),
     }

@@ -15,15 +15,16 @@ from opsk_jobcheck.scripts.frameworks.megatron.megatron import BIONEMO_READER, M
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON_READER, PICOTRON_READER
 from opsk_jobcheck.scripts.frameworks.nemo import NEMO_READER
 from opsk_jobcheck.scripts.frameworks.openrlhf import OPENRLHF_READER
-from opsk_jobcheck.scripts.frameworks.published_programs import PUBLISHED
 from opsk_jobcheck.scripts.frameworks.pytorch_programs import AWS_FSDP, FMS_FSDP, LLAMA_COOKBOOK, PYTORCH
 from opsk_jobcheck.scripts.frameworks.recognition import NAMED_BY_WORDS
 from opsk_jobcheck.scripts.frameworks.swift import SWIFT_READER
 from opsk_jobcheck.scripts.frameworks.torchtitan import TORCHTITAN
 from opsk_jobcheck.scripts.frameworks.torchtune import TORCHTUNE
-from opsk_jobcheck.scripts.frameworks.ultralytics import ULTRALYTICS_READER
 from opsk_jobcheck.scripts.frameworks.verl.sft import VERL_SFT_READER
 from opsk_jobcheck.scripts.frameworks.verl.verl import VERL_READER
+from opsk_jobcheck.scripts.frameworks.vision.nnunet import NNUNET_READER
+from opsk_jobcheck.scripts.frameworks.vision.published_programs import PUBLISHED
+from opsk_jobcheck.scripts.frameworks.vision.ultralytics import ULTRALYTICS_READER
 from opsk_jobcheck.scripts.launchers.programs import CONNECTIVITY_READER
 from opsk_jobcheck.scripts.settings.reader import Reader
 
@@ -50,6 +51,7 @@ READERS: tuple[Reader, ...] = (
     AXOLOTL,
     PUBLISHED,
     ULTRALYTICS_READER,
+    NNUNET_READER,
     HF_TRAINER,
     PYTORCH,
     CONNECTIVITY_READER,

@@ -113,7 +113,7 @@ def test_who_takes_the_flags_of_another_is_called_by_his_own_name(framework: str
         ("srun xtuner train conf.py --launcher slurm", "xtuner"),
         ("fabric run --devices 8 main.py", "lightning"),
         ("fairseq-train data-bin --arch transformer", ""),
-        ("nnUNetv2_train 27 3d_fullres 0", ""),
+        ("nnUNetv2_train 27 3d_fullres 0", "nnunet"),
         ("yolo detect train data=coco.yaml", "ultralytics"),
         ("uv run oumi train -c x.yaml", "oumi"),
         ("dp train input.json", ""),

@@ -62,7 +62,7 @@ from opsk_jobcheck.scripts.frameworks.python.settings import (
     read_source,
 )
 from opsk_jobcheck.scripts.frameworks.python.source import PythonSource
-from opsk_jobcheck.scripts.frameworks.ultralytics import ULTRALYTICS, is_ultralytics, state_ultralytics
+from opsk_jobcheck.scripts.frameworks.vision.ultralytics import ULTRALYTICS, is_ultralytics, state_ultralytics
 from opsk_jobcheck.scripts.launchers.programs import SHAPE, find_program
 from opsk_jobcheck.scripts.settings.arguments import Setting
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
