@@ -179,9 +179,9 @@ def read_with_files(script: Path, request: SlurmRequest) -> tuple[Workload, bool
     ):
         requested |= set(missing)
         texts = {path: content for path in missing if (content := _read_named_file(path, script)) is not None}
-        if texts:  # a second script names a configuration file, which names another
-            files |= texts
-            workload = read_script(text, file=name, request=request, files=files)
+        files |= texts  # a second script names a configuration file, which names another
+        unread = requested - files.keys()
+        workload = read_script(text, file=name, request=request, files=files, unread=unread)
     return workload, True
 
 

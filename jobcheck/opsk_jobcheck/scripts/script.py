@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -43,6 +43,7 @@ from opsk_jobcheck.scripts.frameworks.registry import READERS
 from opsk_jobcheck.scripts.frameworks.serving import read_serving
 from opsk_jobcheck.scripts.launchers.programs import (
     CONNECTIVITY,
+    MAX_NAME_CHARS,
     SHAPE,
     collect_flags,
     denies_training,
@@ -78,7 +79,9 @@ from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading, find_b
 from opsk_jobcheck.submission.request import SlurmRequest
 
 MAX_SCRIPT_CHARS = 1 << 18
-MAX_MISSING_FILES = 8
+MAX_MISSING_FILES = 16
+_GPU_NODES = re.compile(r"(?i)gpu|cuda|dgx|hgx|rtx|tesla|quadro|(?<![a-z0-9])(a|v|h|b|p|k|l|gh|gb|mi)\d{2,3}(?![0-9])")
+"""Names of partitions, features and nodes that have GPUs."""
 MAX_PROGRAMS = 3
 """Python programs of one script whose texts are asked for."""
 MAX_CUT_OFF = 4
@@ -114,6 +117,7 @@ def read_script(
     file: str,
     request: SlurmRequest | None = None,
     files: Mapping[str, str] | None = None,
+    unread: Collection[str] = (),
     number_spans: Sequence[tuple[int, int]] = (),
 ) -> Workload:
     """Return what a script states; never raises for its content.
@@ -128,6 +132,8 @@ def read_script(
         The request to Slurm; it overrides the script's own ``#SBATCH`` lines.
     files
         Texts of the files in `Workload.missing_files`, by the requested path.
+    unread
+        Paths of files whose text was asked for and cannot be read.
     number_spans
         Start and end offsets of numbers that are read as unknown; see `free_numbers`.
     """
@@ -153,6 +159,7 @@ def read_script(
         statements=statements,
         file=file,
         files=files or {},
+        unread=frozenset(unread),
         job_name=directives.job_name,
     )
     extra = (
@@ -217,6 +224,7 @@ def _read(
     statements: Statements,
     file: str,
     files: Mapping[str, str],
+    unread: frozenset[str],
     job_name: str | None,
 ) -> Workload:
     """Combine the values of resources, framework and named files."""
@@ -224,7 +232,14 @@ def _read(
     findings = Findings(file, places=result.places)
     _state_resources(resources, findings)
     resources = exclude_spares(resources, commands, findings)
-    reading = Reading(run=result, findings=findings, files=files, missing_files=list(result.sourced))
+    reading = Reading(
+        run=result,
+        findings=findings,
+        files=files,
+        missing_files=list(result.sourced),
+        unread=unread,
+        has_gpus=_may_have_gpus(resources),
+    )
     chosen = _choose_command(commands, reading)
     _report_cut_off_flags(result, findings)
     command = chosen[1].invocation if chosen else _find_own_command(result, commands, reading)
@@ -257,7 +272,8 @@ def _read(
         doubt_replicas(chosen[1].invocation, result.variables, findings, is_one_node=is_one_node, few=few)
     is_training = bool(statements.framework or _trains(result, chosen[1] if chosen else None, framework))
     if not is_training and command is not None and not chosen:
-        is_known = trains_as_text(command) or does_train(find_source(command, reading))
+        does_go_back = reading.trains is not False and does_train(find_source(command, reading))
+        is_known = reading.trains or trains_as_text(command) or does_go_back
         is_training = is_known and not denies_training(command)
     facts: tuple[Evidence, ...] = ()
     if is_training and command is not None:
@@ -367,6 +383,13 @@ def _find_launcher(result: Run, resources: Resources, launch: ProgramLaunch | No
     return find_launcher(result.invocations, ntasks_per_node=find_one_task_per_gpu(launch, resources))
 
 
+def _may_have_gpus(resources: Resources) -> bool:
+    """Return whether a job may have GPUs although the number of them is not known."""
+    is_open = any(row.field in ("plan.gpus", "plan.gpus_per_node") for row in resources.unknown)
+    named = (resources.partition, resources.constraint, resources.nodelist)
+    return is_open or any(_GPU_NODES.search(name[:MAX_NAME_CHARS]) is not None for name in named if name)
+
+
 def _state_resources(resources: Resources, findings: Findings) -> None:
     """State the request to Slurm."""
     for name in ("nodes", "gpus_per_node", "gpus"):
@@ -421,7 +444,8 @@ def _read_named_configs(reading: Reading) -> str | None:
 
 def _list_missing_files(reading: Reading) -> tuple[str, ...]:
     """Return the files whose text is missing, without those of shell set-up."""
-    missing = (path for path in reading.missing_files if path not in reading.files and not _SETS_UP.search(path))
+    known = reading.files.keys() | reading.unread
+    missing = (path for path in reading.missing_files if path not in known and not _SETS_UP.search(path))
     return tuple(dict.fromkeys(missing))[:MAX_MISSING_FILES]
 
 

@@ -81,7 +81,9 @@ class SiteAnalyzer:
     def analyze(self, query: AnalysisRequest) -> Analysis:
         """Return the advice; nothing here opens a path that the script names."""
         request = self._fill_partition_defaults(query.request)
-        read = partial(read_script, query.text, file=query.file, request=request, files=query.files)
+        read = partial(
+            read_script, query.text, file=query.file, request=request, files=query.files, unread=query.unread
+        )
         began = time.monotonic()
         workload = read()
         is_slow = query.is_hurried or time.monotonic() - began > SLOW_S
@@ -97,13 +99,12 @@ class SiteAnalyzer:
         if numbered is None:
             return ()
         files = tuple((path, text_digest(text)) for path, text in sorted(query.files.items()))
-        context = (query.file, request, files)
+        context = (query.file, request, files, query.unread)
         return self._free_numbers.find(numbered, context, workload, lambda places: read(number_spans=places))
 
     def _build_analysis(self, query: AnalysisRequest, workload: Workload) -> Analysis:
         """Return the advice on a workload."""
-        read_files = {*query.files, *query.unread}
-        missing = tuple(path for path in workload.missing_files if path not in read_files)[:MAX_FILES]
+        missing = workload.missing_files[:MAX_FILES]
         if missing and query.may_want:
             # a wrapper trains nothing by itself: a script that it starts or sources may
             return Analysis(missing_files=missing)

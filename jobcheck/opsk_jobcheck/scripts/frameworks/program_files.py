@@ -38,7 +38,7 @@ def read_text(path: Text, invocation: Invocation, reading: Reading) -> tuple[str
         return None, ""
     if place in reading.files:
         return reading.files[place], place
-    if any(reading.findings.get(f"plan.{name}") for name in ("gpus", "gpus_per_node")):
+    if reading.has_gpus or any(reading.findings.get(f"plan.{name}") for name in ("gpus", "gpus_per_node")):
         reading.missing_files.append(place)
     return None, ""
 

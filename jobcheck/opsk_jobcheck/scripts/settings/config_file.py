@@ -346,6 +346,11 @@ class ConfigFile:
             sources=self.sources,
         )
 
+    def count(self, *path: str) -> int:
+        """Return the number of members of a list; 0 for anything else. A member's name is its place in the list."""
+        node = self._node(tuple(key for part in path for key in part.split(".")))
+        return len(node.value) if node is not None and isinstance(node.value, list) else 0
+
     def _entry(self, keys: tuple[str, ...], references: int) -> Entry | None:
         name = ".".join(keys)
         if name in self.overrides:

@@ -39,16 +39,21 @@ class Match:
 class Reading:
     """State that readers share while one script is read.
 
-    ``files`` are texts of files by their requested path; ``missing_files`` are paths whose text is missing.
+    ``files`` are texts of files by their requested path; ``missing_files`` are paths whose text is missing; ``unread``
+    are those of which it was asked for, and which are not there or cannot be read.
     ``model_name`` is the name of a public model that the script trains (``meta-llama/Llama-3.1-8B``), stated by a
-    reader; ``few_ranks`` is why fewer ranks may train than there are GPUs; ``own_names`` is how the user's own program
-    sets what a change of plan touches.
+    reader; ``few_ranks`` is why fewer ranks may train than there are GPUs; ``has_gpus`` is whether the job may have
+    any, ``trains`` whether the program comes to a backward pass, where that is known; ``own_names`` is how the user's
+    own program sets what a change of plan touches.
     """
 
     run: Run
     findings: Findings
     files: Mapping[str, str] = field(default_factory=dict)
     missing_files: list[str] = field(default_factory=list)
+    unread: frozenset[str] = frozenset()
+    has_gpus: bool = False
+    trains: bool | None = None
     model_name: str | None = None
     few_ranks: str = ""
     own_names: tuple[OwnName, ...] | None = None

@@ -95,3 +95,119 @@ loss.backward()
     files = {"train.py": text, "model.py": MODEL}
     assert "conf/net.yaml" in read("python train.py", files).missing_files
     assert count("python train.py", {**files, "conf/net.yaml": "net: {width: 4, depth: 2, bias: true}\n"}) == "40-40"
+
+
+READS_FILE = """
+import argparse, sys
+import torch, yaml
+from model import Net
+parser = argparse.ArgumentParser()
+parser.add_argument("-v", "--verbose", action="store_true")
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("config", type=str)
+args = parser.parse_args()
+runs = yaml.safe_load(open(args.config))["runs"]
+for run in runs:
+    model = Net(run["width"], 1, False)
+    torch.optim.SGD(model.parameters(), lr=args.lr)
+"""
+
+
+@pytest.mark.parametrize("words", ["conf/one.yaml", "-v conf/one.yaml", "--lr 0.2 conf/one.yaml --verbose"])
+def test_a_word_of_the_command_is_the_argument_that_has_no_flag(words: str) -> None:
+    files = {"train.py": READS_FILE, "model.py": MODEL, "conf/one.yaml": "runs:\n  - width: 5\n"}
+    assert count(f"python train.py {words}", files) == "25-25"
+    assert count(f"python train.py --other {words}", files) != "25-25"  # a flag that is not known may take the word
+
+
+def test_the_words_of_the_command_are_what_sys_argv_holds() -> None:
+    text = (
+        "import sys\nimport torch\nfrom model import Net\nmodel = Net(int(sys.argv[2]), 1, False)\nmodel.parameters()\n"
+    )
+    files = {"train.py": text, "model.py": MODEL}
+    assert count("python train.py fast 6", files) == "36-36"
+    assert count("python train.py $@ 6", files) != "36-36"
+
+
+def test_fire_starts_the_function_that_the_first_word_names() -> None:
+    text = """
+import fire
+import torch
+from model import Net
+def large(width=9):
+    torch.optim.SGD(Net(width, 1, False).parameters())
+def small(width=3):
+    torch.optim.SGD(Net(width, 1, False).parameters())
+fire.Fire()
+"""
+    files = {"train.py": text, "model.py": MODEL}
+    assert count("python train.py small", files) == "9-9"
+    assert count("python train.py large --width=4", files) == "16-16"
+
+
+def test_the_module_that_the_command_names_is_asked_for_of_several() -> None:
+    text = """
+import argparse
+import torch
+from nets import flat, deep, wide
+MODELS = {"flat": flat, "deep": deep, "wide": wide}
+parser = argparse.ArgumentParser()
+parser.add_argument("--kind", type=str, default="flat")
+args = parser.parse_args()
+torch.optim.SGD(MODELS[args.kind].Net(4, 1, False).parameters())
+"""
+    files = {"train.py": text, "nets/__init__.py": ""}
+    assert "nets/wide.py" in read("python train.py --kind wide", files).missing_files
+    assert count("python train.py --kind wide", {**files, "nets/wide.py": MODEL}) == "16-16"
+
+
+def test_a_path_that_is_not_there_is_asked_for_once_and_then_the_next_one() -> None:
+    files = {"tools/train.py": TRAIN.format(module="nets")}
+    script = f"{HEAD}python tools/train.py\n"
+    asked: list[str] = []
+    for _ in range(3):
+        workload = read_script(script, file="job.sh", files=files, unread=asked)
+        assert not set(asked) & set(workload.missing_files)
+        asked += workload.missing_files
+    assert {"tools/nets.py", "nets.py", "tools/nets/__init__.py", "nets/__init__.py"} <= set(asked)
+
+
+def test_files_are_read_where_the_partition_has_gpus_although_none_is_requested() -> None:
+    files = {"train.py": TRAIN.format(module="model"), "model.py": MODEL}
+    for name, is_read in (("gpu_short", True), ("a100", True), ("compute", False)):
+        script = f"#!/bin/bash\n#SBATCH -p {name}\npython train.py\n"
+        assert ("train.py" in read_script(script, file="job.sh").missing_files) is is_read
+        assert read_script(script, file="job.sh", files=files).is_training
+
+
+def test_a_program_that_leaves_the_training_to_a_module_trains_where_it_comes_to_it() -> None:
+    text = """
+import argparse
+from experiment import Experiment
+parser = argparse.ArgumentParser()
+parser.add_argument("--fit", type=int, default=1)
+args = parser.parse_args()
+experiment = Experiment()
+if args.fit:
+    experiment.run()
+else:
+    experiment.test()
+"""
+    module = """
+import torch
+class Experiment:
+    def __init__(self):
+        self.model = torch.nn.Linear(3, 3)
+    def run(self):
+        optimizer = torch.optim.SGD(self.model.parameters())
+        for epoch in range(9):
+            for batch in get_loader():
+                optimizer.zero_grad()
+                self.model(batch).sum().backward()
+    def test(self):
+        with torch.no_grad():
+            self.model(torch.zeros(1, 3))
+"""
+    files = {"run.py": text, "experiment.py": module}
+    assert read("python run.py", files).is_training
+    assert not read("python run.py --fit 0", files).is_training

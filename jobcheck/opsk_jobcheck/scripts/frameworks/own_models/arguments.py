@@ -16,11 +16,17 @@ _TRUTHS = frozenset({"str2bool", "strtobool", "boolean", "bool_flag", "str_to_bo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """A flag: all its names, its default, and what its value is made: a number, a text, a truth, or anything else."""
+    """A flag: all its names, its default, and what its value is made: a number, a text, a truth, or anything else.
+
+    ``takes`` is how many words it takes; ``None`` where that is not known. ``place`` is that of an argument without a
+    flag, among those of its parser.
+    """
 
     names: tuple[str, ...]
     default: Any
     kind: str
+    takes: int | None = 1
+    place: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +43,15 @@ def list_arguments(files: Iterable[File]) -> Arguments:
     changed: set[str] = set()
     for file in files:
         changed |= file.digest.changed
-        for call in file.digest.flags:
-            for name, flag in _read_flag(call, file):
+        places = 0
+        for call in sorted(file.digest.flags, key=lambda call: call.lineno):
+            for name, flag in _read_flag(call, file, places):
                 flags[name] = (*flags.get(name, ()), flag)
+                places += flag.place is not None
     return Arguments(flags=flags, changed=frozenset(changed))
 
 
-def _read_flag(call: ast.Call, file: File) -> Iterator[tuple[str, Flag]]:
+def _read_flag(call: ast.Call, file: File, place: int) -> Iterator[tuple[str, Flag]]:
     """Yield one flag by the name of its value."""
     words = [part.value for part in call.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
     keywords = {word.arg: word.value for word in call.keywords if word.arg}
@@ -60,10 +68,25 @@ def _read_flag(call: ast.Call, file: File) -> Iterator[tuple[str, Flag]]:
     if isinstance(action, ast.Constant) and action.value in ("store_true", "store_false"):
         kind = str(action.value)
         default = default if "default" in keywords else kind == "store_false"
-    if not any(word.startswith("-") for word in words):
-        kind, default = "other", DATA  # its value is one of the words of the command
+    is_word = not any(word.startswith("-") for word in words)
+    if is_word and "default" not in keywords:
+        default = DATA  # its value is one of the words of the command
     names = tuple(word.lstrip("-").replace("-", "_") for word in words)
-    yield name.replace("-", "_"), Flag(names=names, default=default, kind=kind)
+    yield (
+        name.replace("-", "_"),
+        Flag(names=names, default=default, kind=kind, takes=_count_words(keywords), place=place if is_word else None),
+    )
+
+
+def _count_words(keywords: Mapping[str, ast.expr]) -> int | None:
+    """Return how many words of the command a flag takes; ``None`` where that is not known."""
+    if "nargs" in keywords:
+        return None
+    action = keywords.get("action")
+    if action is None:
+        return 1
+    known = action.value if isinstance(action, ast.Constant) else ""
+    return 0 if known in ("store_true", "store_false", "store_const", "count") else 1 if known == "store" else None
 
 
 def _find_kind(keywords: Mapping[str, ast.expr]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from opsk_jobcheck.scripts.frameworks.own_models.expressions import MAX_TEXT, Expressions
 from opsk_jobcheck.scripts.frameworks.own_models.statements import MAX_ITEMS, iterate
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
+    ABSENT,
     ANY_SIZE,
     DATA,
     OPEN,
@@ -35,6 +36,17 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
     **{"min": min, "sum": sum, "list": list, "tuple": tuple, "zip": zip, "enumerate": enumerate, "sorted": sorted},
     **{"reversed": reversed, "range": range, "any": any, "all": all},
 }
+_OF_MODULES = frozenset(dir(object)) | {
+    "module",
+    "training",
+    "forward",
+    "parameters",
+    "weight",
+    "bias",
+    "device",
+    "dtype",
+}
+"""Attributes that modules have of themselves."""
 _TYPES: Mapping[str, tuple[type, ...]] = {
     **{"int": (int,), "float": (float,), "str": (str,), "bool": (bool,), "list": (list,), "tuple": (tuple,)},
     **{"dict": (dict,)},
@@ -60,6 +72,8 @@ class Builtins(Expressions):
             elif isinstance(positional[0], Settings):
                 self.doubt(positional[0])
             return None
+        if name == "hasattr" and len(positional) == 2:
+            return _has_attribute(positional[0], positional[1])
         if name in ("exec", "globals", "locals"):  # nanoGPT's programs set their settings so
             for table in (frame.names, frame.file.names):
                 for key in [key for key, value in table.items() if isinstance(value, str | int | float | list | tuple)]:
@@ -222,6 +236,29 @@ def _is_instance(value: Any, kind: Any) -> Any:
         return DATA
     types = tuple(row for name in names for row in _TYPES[name])
     return isinstance(value, types)
+
+
+def _has_attribute(value: Any, name: Any) -> Any:
+    """Return whether a module has an attribute that its constructor sets; ``DATA`` where that is not known."""
+    if (
+        not isinstance(value, Module)
+        or value.definition is None
+        or "?" in value.attributes
+        or not isinstance(name, str)
+    ):
+        return DATA
+    if name not in value.attributes:
+        bases = [getattr(base, "attr", getattr(base, "id", "")) for base in value.definition.node.bases]
+        is_own = bases == ["Module"] and name not in _OF_MODULES
+        return False if is_own and all(part.name != name for part in _list_methods(value)) else DATA
+    known = value.attributes[name]
+    return DATA if known is ABSENT or (isinstance(known, Choice) and ABSENT in known.options) else True
+
+
+def _list_methods(value: Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return the methods that the class of a module itself defines."""
+    body = value.definition.node.body if value.definition is not None else []
+    return [part for part in body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def _call_text(method: Callable[..., Any], positional: Sequence[Any]) -> Any:

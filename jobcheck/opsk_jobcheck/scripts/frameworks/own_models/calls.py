@@ -142,6 +142,8 @@ class Calls(OwnCalls):
             return posixpath.join(*positional)
         if name in ("copy.deepcopy", "copy.copy", "deepcopy") and positional:
             return self.bear(copy_module(positional[0]))
+        if name in ("importlib.import_module", "import_module") and positional and isinstance(positional[0], str):
+            return self.files.find(positional[0], frame.file) or OPEN
         if name in ("functools.partial", "partial") and positional:
             return Partial(positional[0], positional[1:], keywords)
         if name in ("collections.OrderedDict", "collections.defaultdict"):
@@ -185,8 +187,8 @@ class Calls(OwnCalls):
             given = keywords.get("args", positional[1] if len(positional) > 1 else ())
             rest = list(given) if isinstance(given, list | tuple) else []
             return self.follow(positional[0], [DATA, *rest] if last == "spawn" else rest, {}, node, frame)
-        if name == "fire.Fire" and positional and isinstance(positional[0], FunctionValue):
-            return self.follow_started(positional[0], node, frame)
+        if name == "fire.Fire" and (started := self._find_started(positional, frame)) is not None:
+            return self.follow_started(started, node, frame)
         if HARMLESS.match(name):
             return True if name == "torch.cuda.is_available" else DATA  # the job has GPUs
         if RECORDS.fullmatch(name):
@@ -195,6 +197,16 @@ class Calls(OwnCalls):
         if public is not None or not last[:1].isupper():
             return public or (DATA if name.startswith("torch.") and not name.startswith("torch.hub") else OPEN)
         return self.bear(Module(last, {"?": OPEN}, is_model=NO_MODULES.search(last) is None))
+
+    def _find_started(self, positional: Sequence[Any], frame: Frame) -> FunctionValue | None:
+        """Return the function that Fire starts: one that it is given, or that the first word of the command names."""
+        target = positional[0] if positional else None
+        words = self.settings.find_words() or [DATA]
+        if not positional and isinstance(words[0], str):
+            target = self.look_up_in_file(words[0], frame.file)
+        elif isinstance(target, dict) and isinstance(words[0], str):
+            target = target.get(words[0])
+        return target if isinstance(target, FunctionValue) else None
 
     def follow_started(self, function: FunctionValue, node: ast.Call, frame: Frame) -> Any:
         """Follow a function whose parameters are flags of the command line."""

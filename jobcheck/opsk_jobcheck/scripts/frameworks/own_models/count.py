@@ -39,13 +39,16 @@ class Followed:
     """What following a program tells: its models' parameters, or ``why`` they are not known, and what it calls.
 
     ``step`` is the memory of its largest training step; ``None`` where none was found. ``is_usual`` tells that the
-    input of its model was taken from the settings, since its data set does not tell it.
+    input of its model was taken from the settings, since its data set does not tell it; ``trains`` that it comes to a
+    backward pass, or hands a module to a trainer, for sure, ``is_other`` that it ends without any.
     """
 
     count: Count | None
     why: str
     step: StepMemory | None
     is_usual: bool
+    trains: bool
+    is_other: bool
     calls: tuple[NotedCall, ...]
 
 
@@ -67,7 +70,15 @@ def follow_program(
     except CannotCountError as error:
         count, why = None, str(error)
     step = join_steps(machine.step_memories, machine.step_reasons)
-    return Followed(count=count, why=why, step=step, is_usual=machine.is_usual, calls=tuple(machine.noted.values()))
+    return Followed(
+        count=count,
+        why=why,
+        step=step,
+        is_usual=machine.is_usual,
+        trains=machine.trains,
+        is_other=machine.is_whole and not (machine.may_train_here or machine.step_reasons or machine.unknown),
+        calls=tuple(machine.noted.values()),
+    )
 
 
 def _count(machine: TrainingSteps) -> Count:
@@ -101,3 +112,4 @@ def _run_program(machine: TrainingSteps) -> None:
     file.is_run = True
     with suppress(FinishedError):
         machine.run(file.digest.tree.body, frame)
+        machine.is_whole = True

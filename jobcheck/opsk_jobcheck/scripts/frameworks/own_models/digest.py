@@ -42,7 +42,7 @@ class Digest:
     yields: set[int] = field(default_factory=set)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def digest(text: str) -> Digest | None:
     """Return a parsed text, which nothing changes; ``None`` where it cannot be parsed, or is too long; never raises."""
     if len(text) > MAX_CHARS or text.count("{") > MAX_BRACES:

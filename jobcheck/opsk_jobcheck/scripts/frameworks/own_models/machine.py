@@ -56,6 +56,9 @@ class LookUp(Protocol):
     def find_given(self, name: str) -> Any:
         """Return a value of the command line; ``ABSENT`` where none is given, ``DATA`` where it is not known."""
 
+    def find_words(self) -> list[Any] | None:
+        """Return the words of the command after the program, ``DATA`` for each that is not known; ``None`` for none."""
+
     def find_variable(self, name: str) -> Any:
         """Return a variable of the environment; ``ABSENT`` where the script does not set it."""
 
@@ -76,6 +79,7 @@ class Machine:
         self.guards = 0
         self.bases: dict[int, list[ClassValue]] = {}
         self.makers: dict[int, bool] = {}
+        self.trainers: dict[int, bool] = {}
         self.used: dict[int, Any] = {}
         self.trained: dict[int, Any] = {}
         self.unknown: list[ast.expr] = []

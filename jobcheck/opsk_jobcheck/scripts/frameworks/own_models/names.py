@@ -130,6 +130,8 @@ class Names(Statements):
             return owner if name == "__dict__" else self.look_up_in_file(name, owner)
         if isinstance(owner, External):
             whole = f"{owner.name}.{name}"
+            if whole == "sys.argv" and (words := self.settings.find_words()) is not None:
+                return [DATA, *words]
             return self.files.find_own(whole) or External(whole)
         if isinstance(owner, Settings):
             return self.find_setting(owner, name)

@@ -240,6 +240,24 @@ class OwnCalls(Builtins):
                 break
         return self.makers[id(code)]
 
+    def may_train(self, code: ast.AST, file: File) -> bool:
+        """Return whether a loop calls a function of the program that trains."""
+        if id(code) not in self.trainers:
+            self.trainers[id(code)] = False
+            calls = sorted(file.digest.calls.get(id(code), ()))
+            self.trainers[id(code)] = any(self._does_train(name, file) for name, is_plain in calls if is_plain)
+        return self.trainers[id(code)]
+
+    def _does_train(self, name: str, file: File) -> bool:
+        """Return whether a function, by its name in a file, goes backward."""
+        if name in BUILTINS or (name not in file.nodes and name not in file.imports):
+            return False
+        known = self.look_up_in_file(name, file)
+        if not isinstance(known, FunctionValue) or isinstance(known.node, ast.Lambda):
+            return False
+        calls = {name for name, _ in known.file.digest.calls.get(id(known.node), ())}
+        return bool(calls & {"backward", "manual_backward", "zero_grad"}) or self.may_train(known.node, known.file)
+
     def _bind(
         self, arguments: ast.arguments, positional: Sequence[Any], keywords: Mapping[str, Any], frame: Frame
     ) -> None:

@@ -27,6 +27,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 )
 
 MAX_ITEMS = 512
+MAX_ROUNDS = 24
+"""Rounds of a loop that are followed where it makes no modules."""
 
 
 def iterate(value: Any) -> list[Any] | None:
@@ -156,10 +158,12 @@ class Statements(Machine):
 
     def _repeat(self, statement: ast.For | ast.AsyncFor, frame: Frame) -> Flow:
         """Follow a loop."""
-        if id(statement) in frame.file.digest.trains:
+        if id(statement) in frame.file.digest.trains or self.may_train(statement, frame.file):
             return self.train(statement, frame)
         value = self.evaluate(statement.iter, frame)
         items = iterate(value)
+        if items is not None and len(items) > MAX_ROUNDS and not self.makes_modules(statement, frame):
+            items = None
         if items is None:
             self._repeat_unknown(statement, frame, DATA if value is DATA else OPEN)
             return GO_ON
@@ -191,7 +195,7 @@ class Statements(Machine):
 
     def _repeat_unknown(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame, item: Any) -> None:
         """Follow a loop once that may run any number of times; what it sets may then be anything."""
-        if id(statement) in frame.file.digest.trains:
+        if id(statement) in frame.file.digest.trains or self.may_train(statement, frame.file):
             self.train(statement, frame)
             return
         if isinstance(statement, ast.For | ast.AsyncFor):
@@ -239,6 +243,14 @@ class Statements(Machine):
     def may_make(self, code: ast.AST, file: File) -> bool:
         """Return whether a part of a program may make models."""
         raise NotImplementedError
+
+    def may_train(self, code: ast.AST, file: File) -> bool:
+        """Return whether a loop calls a function that trains."""
+        raise NotImplementedError
+
+    def makes_modules(self, statement: ast.For | ast.AsyncFor, frame: Frame) -> bool:
+        """Return whether a loop may make modules, or is part of what a step of a model computes."""
+        return frame.owner is not None or self.tape is not None or self.may_make(statement, frame.file)
 
     def _forget(self, statement: ast.stmt, frame: Frame) -> None:
         """Give names that a block sets values that are not known."""

@@ -37,6 +37,11 @@ class _Questions:
         """Return a value of the command line."""
         return self._note(("given", name), self.settings.find_given(name))
 
+    def find_words(self) -> list[Any] | None:
+        """Return the words of the command."""
+        words = self._note(("words",), self.settings.find_words())
+        return list(words) if words is not None else None
+
     def find_variable(self, name: str) -> Any:
         """Return a variable of the environment."""
         return self._note(("variable", name), self.settings.find_variable(name))
@@ -56,6 +61,7 @@ class _Questions:
         look_ups: dict[str, Callable[..., Any]] = {
             "find": lambda path, of_file: settings.find(path, of_file=of_file),
             "given": settings.find_given,
+            "words": settings.find_words,
             "variable": settings.find_variable,
             "file": settings.find_file,
         }

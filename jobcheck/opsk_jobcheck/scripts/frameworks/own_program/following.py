@@ -63,7 +63,7 @@ def follow(settings: ProgramSettings, program: Program, invocation: Invocation, 
         return reading.config(literal(path, invocation.line), invocation)
 
     is_short = any(_LOADS.fullmatch(call.function) for call in source.calls)
-    started = StartedWith(settings, list_arguments(files), read_config)
+    started = StartedWith(settings, list_arguments(files), read_config, program.words)
     return follow_once(files, started, is_short=is_short, inputs=find_inputs(settings))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,12 @@ from opsk_jobcheck.scripts.launchers.programs import Program
 from opsk_jobcheck.scripts.settings.reader import Reading
 
 _CONSTANT = re.compile(r"[A-Z][A-Z0-9_]+")
-MAX_FILES = 12
+MAX_FILES = 24
 MAX_CHARS = 1 << 18
 """Longest files together."""
-MAX_ASKED = 6
-"""Paths that are asked for at a time: where they are tells where the others are."""
+MAX_ASKED = 12
+MAX_TRIED = 2
+"""Paths that are asked for at a time, all together and for a module: where one is tells where the others are."""
 _MODELS = re.compile(
     r"model|net|arch|backbone|encoder|decoder|layer|module|block|former|vit|gan|diffusion|policy|agent", re.IGNORECASE
 )
@@ -43,32 +45,64 @@ def read_model_files(program: Program, invocation: Invocation, reading: Reading)
     if not files:
         return []
     first = next(iter(files.values()))
-    room = MAX_CHARS
-    for place in sorted(reading.files):
-        text = reading.files[place]
-        if not place.endswith(".py") or place in files or len(files) >= MAX_FILES or len(text) > room:
-            continue
-        if (other := parse_file(place, text)) is not None:
-            files[place] = other
-            room -= len(text)
-    _ask_for_others(list(files.values()), first, invocation, reading)
+    words = frozenset(program.known_words)
+    _add_imported(files, first, reading, words)
+    _ask_for_others(list(files.values()), first, invocation, reading, words)
     return list(files.values())
 
 
-def _ask_for_others(files: Sequence[File], first: File, invocation: Invocation, reading: Reading) -> None:
+def _add_imported(files: dict[str, File], first: File, reading: Reading, words: frozenset[str]) -> None:
+    """Add the modules that are at hand: those that are imported, the likeliest to define models first, then others."""
+    waiting: list[tuple[int, int, str]] = []
+    seen: set[str] = set()
+    room = [MAX_CHARS]
+
+    def list_imported(file: File) -> None:
+        for module, name in _list_modules(file, words):
+            for place in _list_places(module, name, file, first):
+                if place in reading.files and place not in seen:
+                    seen.add(place)
+                    heapq.heappush(waiting, (_rank(f"{module}.{name}"), len(seen), place))
+
+    list_imported(first)
+    while waiting and len(files) < MAX_FILES:
+        _, _, place = heapq.heappop(waiting)
+        if (other := _parse(place, files, room, reading)) is not None:
+            list_imported(other)
+    for place in sorted(reading.files):
+        if len(files) < MAX_FILES:
+            _parse(place, files, room, reading)
+
+
+def _parse(place: str, files: dict[str, File], room: list[int], reading: Reading) -> File | None:
+    """Add a file of Python to the others and return it; ``None`` where it is there already, or does not fit."""
+    text = reading.files[place]
+    if not place.endswith(".py") or place in files or len(text) > room[0]:
+        return None
+    file = parse_file(place, text)
+    if file is not None:
+        files[place] = file
+        room[0] -= len(text)
+    return file
+
+
+def _ask_for_others(
+    files: Sequence[File], first: File, invocation: Invocation, reading: Reading, words: frozenset[str]
+) -> None:
     """Ask for modules that may define models and are not at hand."""
     known = {file.path for file in files}
     missing: list[tuple[int, list[str]]] = []
     for file in files:
-        for module, name in _list_modules(file):
+        for module, name in _list_modules(file, words):
             places = _list_places(module, name, file, first)
             if known.isdisjoint(places):
                 missing.append((_rank(f"{module}.{name}"), places))
     roots = _find_roots(files, first)
     asked: list[str] = []
     for _, places in sorted(missing, key=lambda row: row[0]):
-        likely = [place for place in places if roots and place.startswith(tuple(roots))] or places
-        asked += [place for place in likely if place not in asked]
+        likely = [place for place in places if roots and place.startswith(tuple(roots))]
+        left = [place for place in (*likely, *places) if place not in reading.unread]
+        asked += [place for place in left[: 1 if likely else MAX_TRIED] if place not in asked]
     for place in asked[:MAX_ASKED]:
         read_text(literal(place, invocation.line), invocation, reading)
 
@@ -94,10 +128,15 @@ def _find_roots(files: Sequence[File], first: File) -> list[str]:
     return list(roots)
 
 
-def _list_modules(file: File) -> Iterator[tuple[str, str]]:
-    """Yield the modules that may define models, or functions that make them, with the first name taken from each."""
+def _list_modules(file: File, words: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
+    """Yield the modules that may define models, or functions that make them, with the first name taken from each.
+
+    A module whose name is a word of the command is the one that is used of several: ``--model unet``.
+    """
     seen: set[str] = set()
     for module, name in file.digest.imports:
+        if name in words and not is_installed(module):
+            yield f"{module}{'' if module.endswith('.') else '.'}{name}", ""
         if module in seen or is_installed(module):
             continue
         is_one = _MODELS.search(name) or _CONSTANT.fullmatch(name) or _DATA.search(f"{module}.{name}")
@@ -109,7 +148,7 @@ def _list_modules(file: File) -> Iterator[tuple[str, str]]:
 def _may_define(module: str, name: str) -> bool:
     """Return whether a module may define models, by its name and that of what is taken from it."""
     last = module.rpartition(".")[2]
-    if SETTINGS_MODULES.search(last) or SETTINGS_MODULES.search(name):
+    if name == "*" or SETTINGS_MODULES.search(last) or SETTINGS_MODULES.search(name):
         return True  # which model is made may be stated there
     is_other = _NO_MODELS.search(last) is not None and last != name  # from Evaluation import Evaluation
     is_likely = _MODELS.search(module) or _STEPS.search(f"{last}.{name}")

@@ -144,7 +144,10 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     check_loading(settings, findings)
     state_worst_case(settings, invocation, reading, lambda: followed or follow(settings, program, invocation, reading))
     if not reading.model_name and not all(name in findings.values for name in SHAPE):
-        state_parameters(followed or follow(settings, program, invocation, reading), reading)
+        followed = followed or follow(settings, program, invocation, reading)
+        state_parameters(followed, reading)
+    if followed is not None:
+        reading.trains = True if followed.trains else False if followed.is_other else None
     why, named = settings.closed, reading.model_name
     for name in NEEDED if why else ():
         is_known = named and (name in SHAPE or (name == "model.seq" and fixes_length(named)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from opsk_jobcheck.scripts.bash.values import Text
 from opsk_jobcheck.scripts.frameworks.own_models.arguments import Arguments, Flag
 from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, DATA
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings, get_last_name
@@ -17,6 +18,7 @@ _NUMBER = re.compile(r"[+-]?(\d{1,15}(\.\d{0,15})?|\.\d{1,15})(e[+-]?\d{1,2})?",
 MAX_ROW = 512
 MAX_ENTRIES = 2000
 MAX_DEPTH = 8
+_FLAG = re.compile(r"--?[A-Za-z]")
 _CONFIG = re.compile(r"\.(ya?ml|json|toml)$", re.IGNORECASE)
 
 
@@ -24,7 +26,11 @@ class StartedWith:
     """The settings of one program: its command line, the defaults of its parser, files of settings, variables."""
 
     def __init__(
-        self, settings: ProgramSettings, arguments: Arguments, read_config: Callable[[str], ConfigFile | None]
+        self,
+        settings: ProgramSettings,
+        arguments: Arguments,
+        read_config: Callable[[str], ConfigFile | None],
+        words: Sequence[Text] = (),
     ) -> None:
         self._settings = settings
         self._arguments = arguments
@@ -34,6 +40,8 @@ class StartedWith:
         self._of_files: dict[str, list[Entry]] = {}
         for name, entry in settings.of_files:
             self._of_files.setdefault(name, []).append(entry)
+        self._words = _list_words(words)
+        self._places = _find_places(words, arguments)
         self._last_names = {get_last_name(name) for name, _ in settings.of_files}
 
     def find(self, path: tuple[str, ...], *, of_file: bool) -> Any:
@@ -58,6 +66,10 @@ class StartedWith:
             return DATA if self._settings.closed else ABSENT
         return DATA if entry.why else parse_text(entry.value)
 
+    def find_words(self) -> list[Any] | None:
+        """Return the words of the command after the program; ``None`` where their number is not known."""
+        return list(self._words) if self._words is not None else None
+
     def find_variable(self, name: str) -> Any:
         """Return a variable of the environment; ``ABSENT`` where the script does not set it."""
         if name not in self._settings.environment:
@@ -72,6 +84,8 @@ class StartedWith:
 
     def _find_flag(self, flag: Flag) -> Any:
         """Return the value of a flag of the parser."""
+        if flag.place is not None:
+            return self._find_word(flag)
         if any(f"no_{name.lower()}" in self._given for name in flag.names):
             return DATA
         given = [self._given[name.lower()] for name in flag.names if name.lower() in self._given]
@@ -91,6 +105,19 @@ class StartedWith:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return (float(value) if flag.kind == "float" else value) if is_number else DATA
 
+    def _find_word(self, flag: Flag) -> Any:
+        """Return the value of an argument of the parser that is no flag."""
+        place = flag.place or 0
+        if self._places is None or flag.kind == "other":
+            return DATA
+        if place >= len(self._places):
+            return flag.default
+        known = self._places[place]
+        if known is None or flag.kind == "text":
+            return DATA if known is None else known
+        value = parse_text(known)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else DATA
+
     def _find_in_files(self, name: str) -> Any:
         """Return a value of a file of settings, or of the command line, by its whole name."""
         if name in self._dotted:
@@ -104,17 +131,55 @@ class StartedWith:
         return ABSENT if any(key.startswith(f"{name}.") for key in self._of_files) else DATA
 
 
+def _list_words(words: Sequence[Text]) -> list[Any] | None:
+    """Return the words of a command, ``DATA`` for one that is not known; ``None`` where one may be several."""
+    if any(part.many for word in words for part in word.parts):
+        return None
+    return [DATA if word.known is None else word.known for word in words[:MAX_ROW]]
+
+
+def _find_places(words: Sequence[Text], arguments: Arguments) -> list[str | None] | None:
+    """Return the words that are neither flags nor their values; ``None`` where that is not known."""
+    takes: dict[str, int | None] = {}
+    for flag in (flag for flags in arguments.flags.values() for flag in flags):
+        for name in flag.names:
+            takes[name] = flag.takes if takes.get(name, flag.takes) == flag.takes else None
+    places: list[str | None] = []
+    left = 0
+    for word in words[:MAX_ROW]:
+        head = word.parts[0].text if word.parts and not word.parts[0].why else ""
+        if any(part.many for part in word.parts):
+            return None
+        if head.startswith("-") and _FLAG.match(head):
+            name, is_whole, _ = head.lstrip("-").partition("=")
+            known = takes.get(name.replace("-", "_"))
+            if known is None:
+                return None
+            left = 0 if is_whole else known
+        elif left:
+            left -= 1
+        else:
+            places.append(word.known)
+    return places
+
+
 def _read_table(config: ConfigFile, path: tuple[str, ...], room: list[int]) -> Any:
     """Return what a file has below a path as a table; ``room`` is how many values may still be read."""
-    table: dict[Any, Any] = {}
-    for name in config.names(*path):
-        room[0] -= 1
-        if room[0] < 0 or len(path) >= MAX_DEPTH:
-            return DATA
-        below = (*path, name)
-        entry = None if config.names(*below) else config.entry(*below)
-        table[name] = _read_table(config, below, room) if entry is None else _as_value(entry)
-    return table
+    return {name: _read_value(config, (*path, name), room) for name in config.names(*path)}
+
+
+def _read_value(config: ConfigFile, path: tuple[str, ...], room: list[int]) -> Any:
+    """Return what a file has at a path: a value, a table, or a list of them."""
+    room[0] -= 1
+    if room[0] < 0 or len(path) > MAX_DEPTH:
+        return DATA
+    if config.names(*path):
+        return _read_table(config, path, room)
+    entry = config.entry(*path)
+    count = config.count(*path)
+    if count and (entry is None or entry.why) and count <= MAX_ROW:
+        return [_read_value(config, (*path, str(place)), room) for place in range(count)]
+    return {} if entry is None else _as_value(entry)
 
 
 def _as_value(entry: Entry) -> Any:

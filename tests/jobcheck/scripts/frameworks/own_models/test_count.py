@@ -37,6 +37,9 @@ class NoSettings:
     def find_given(self, name: str) -> Any:
         return self.given.get(name, ABSENT)
 
+    def find_words(self) -> list[Any] | None:
+        return None
+
     def find_variable(self, name: str) -> Any:
         return ABSENT
 
@@ -340,3 +343,35 @@ def test_a_module_of_which_all_names_are_taken_defines_the_model() -> None:
     model = HEAD + NET.format("") + "        self.layer = nn.Linear(7, 5)\n"
     others = {"model.py": "from parts import *\n", "parts.py": model}
     assert count("import torch\nfrom model import *\n" + TAIL.format(""), others) == Span(40, 40)
+
+
+def test_a_module_has_an_attribute_where_its_constructor_sets_it() -> None:
+    body = """
+        if depth > 2:
+            self.extra = nn.Linear(5, 5, bias=False)
+        if hasattr(self, "extra"):
+            self.head = nn.Linear(2, 2, bias=False)
+"""
+    text = f"{HEAD}class Net(nn.Module):\n    def __init__(self, depth):\n        super().__init__(){body}"
+    assert count(f"{text}\ntorch.optim.Adam(Net(3).parameters())") == Span(29, 29)
+    assert count(f"{text}\ntorch.optim.Adam(nn.Sequential(Net(1), nn.Linear(1, 1)).parameters())") == Span(2, 2)
+
+
+def test_a_loop_of_epochs_is_followed_once_whatever_its_functions_are_called() -> None:
+    text = f"""{HEAD}
+model = nn.Linear(4, 4)
+optimizer = torch.optim.Adam(model.parameters())
+def work_through(rows):
+    for row in rows:
+        if row.flag and row.other:
+            optimizer.zero_grad()
+        model(row).sum().backward()
+for epoch in range(500):
+    work_through(rows)
+"""
+    file = parse_file("train.py", text)
+    assert file is not None
+    followed = follow_program([file], NoSettings({}))
+    assert followed.trains
+    assert followed.count is not None
+    assert followed.count.parameters == Span(20, 20)

@@ -60,7 +60,8 @@ class TrainingSteps(DataSets):
         self.has_input, self.is_usual = False, False
         self.step_memories: list[StepMemory] = []
         self.step_reasons: list[str] = []
-        self.is_in_loop = False
+        self.is_in_loop, self.is_sure_loop = False, False
+        self.trains, self.may_train_here, self.is_whole = False, False, False
         self.measured: set[int] = set()
         self.loop_steps = 0
         self.step_names: frozenset[str] = frozenset()
@@ -88,12 +89,16 @@ class TrainingSteps(DataSets):
     ) -> Any:
         """Follow a function; one that trains without a loop is a step."""
         code, trains = function.node, function.file.digest.trains
+        if self.tape is not None and id(code) in trains:
+            self.measured.add(id(code))
         if isinstance(code, ast.Lambda) or self.tape is not None or id(code) not in trains:
             return super().follow(function, positional, keywords, node, frame)
         has_loop = any(id(part) in trains for part in ast.walk(code) if part is not code)
         if self.is_in_loop and not has_loop:
             self._take_step(
-                lambda: super(TrainingSteps, self).follow(function, positional, keywords, node, frame), code
+                lambda: super(TrainingSteps, self).follow(function, positional, keywords, node, frame),
+                code,
+                trains=_calls_backward(code, function.file),
             )
             return DATA
         is_main = function.kind is None or not function.kind.node.bases
@@ -180,6 +185,7 @@ class TrainingSteps(DataSets):
 
     def _measure(self, action: Callable[[], object]) -> None:
         """Follow a training loop; undo what it sets, and note why where it cannot be followed."""
+        self.is_sure_loop = len(self.logs) == self.guards
         left = MAX_STEPS_OF_LOOPS - self.loop_steps
         if self.unknown or left <= 0:  # its parameters are not known either
             self.step_reasons.append("the training takes more steps than opsk follows")
@@ -219,7 +225,8 @@ class TrainingSteps(DataSets):
                 items = iterate(value)
                 batch = items[0] if items else DATA
         if is_step and self.tape is None:
-            self._take_step(lambda: self._run_round(statement, batch, frame), statement)
+            trains = _calls_backward(statement, frame.file)
+            self._take_step(lambda: self._run_round(statement, batch, frame), statement, trains=trains)
         else:
             self._run_round(statement, batch, frame)
 
@@ -251,15 +258,19 @@ class TrainingSteps(DataSets):
             loader = self.call(method, [], {}, NO_CALL, frame) if isinstance(method, FunctionValue) else DATA
         batch, step = self.make_batch(loader, frame), self.get(model, "training_step", frame)
         if isinstance(step, FunctionValue):
-            self._take_step(lambda: self._hold_loss(self.call(step, [batch, 0], {}, NO_CALL, frame)), step.node)
+            self._take_step(
+                lambda: self._hold_loss(self.call(step, [batch, 0], {}, NO_CALL, frame)), step.node, trains=True
+            )
 
     def _hold_loss(self, loss: Any) -> None:
         """Note the loss of a step from which Lightning goes backward."""
         if self.tape is not None and not list_tensors(loss):
             self.tape.give_up("what the backward pass starts from is not known")
 
-    def _take_step(self, action: Callable[[], object], code: ast.AST) -> None:
+    def _take_step(self, action: Callable[[], object], code: ast.AST, *, trains: bool) -> None:
         """Follow what takes one step, and note its memory; ``code`` is the loop or the function of the step."""
+        self.trains = self.trains or (trains and self.is_sure_loop)
+        self.may_train_here = self.may_train_here or trains
         self.step_names = _list_taken(code)
         limit = self.max_steps
         self.start_step()

@@ -39,6 +39,9 @@ class NoSettings:
     def find_given(self, name: str) -> Any:
         return ABSENT
 
+    def find_words(self) -> list[Any] | None:
+        return None
+
     def find_variable(self, name: str) -> Any:
         return ABSENT
 
