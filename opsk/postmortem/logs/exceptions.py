@@ -40,6 +40,8 @@ _LOGGED = re.compile(r"(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,80
 """vLLM's logger writes this before every line of a traceback."""
 _RAISED_KIND = re.compile(r"(?!Error:)[\w.]*(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)")
 _FRAME_LINES = 8
+_HEADS = 16
+"""So many tracebacks of other processes are looked at for one of a line's own."""
 _TOP = (", in <module>", ", in _run_module_as_main", ", in _bootstrap")
 """The first frame of an exception that nothing in the program caught, and of one that its outermost file did catch."""
 _BY_FRAMEWORK = "Error executing job with overrides"
@@ -129,7 +131,7 @@ def read_raised(data: bytes, line: LogLine, *, is_end: bool) -> dict[str, str] |
     match = _RAISED.match(text)
     if match is None or not _RAISED_KIND.match(text) or not _is_class(match["type"]):
         return None
-    if data.rfind(TRACEBACK, max(0, line.start - EXCEPTION_REACH_BYTES), line.start) >= 0:
+    if _has_head(data, line):
         return None
     frames = _Frames()
     for raw in data[max(0, line.start - REACH_BYTES) : line.start].splitlines()[-_FRAME_LINES:]:
@@ -146,6 +148,19 @@ def read_raised(data: bytes, line: LogLine, *, is_end: bool) -> dict[str, str] |
     if _HANDLED.search(data[line.end : line.end + _AFTER_BYTES].decode("utf-8", "replace")):
         fields["handled"] = "yes"
     return fields
+
+
+def _has_head(data: bytes, line: LogLine) -> bool:
+    """Return whether the head of a traceback with the same label stands before a line, in reach."""
+    stop, begin = line.start, max(0, line.start - EXCEPTION_REACH_BYTES)
+    for _ in range(_HEADS):
+        stop = data.rfind(TRACEBACK, begin, stop)
+        if stop < 0:
+            return False
+        raw = data[data.rfind(b"\n", begin, stop) + 1 : stop + len(TRACEBACK)]
+        if parse_label(strip_escapes(raw)).label == line.label:
+            return True
+    return False
 
 
 def _is_class(name: str) -> bool:

@@ -316,7 +316,7 @@ def _read_sxid(event: SxidEvent) -> _Meaning:
 
 def _read_driver(event: DriverEvent) -> _Meaning:
     """Read other complaints of the driver."""
-    role = Role.ROOT if event.kind in ("init_failed", "probe_failed") else Role.CONFIRMATION
+    role = Role.ROOT if event.kind in ("init_failed", "probe_failed", "gsp_timeout") else Role.CONFIRMATION
     fields = {"kind": event.kind, "error": event.error or ""}
     return "kernel.nvidia_driver", FailureClass.GPU_HARDWARE, role, Place(pci=event.pci or ""), fields
 

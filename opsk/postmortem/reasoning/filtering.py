@@ -35,7 +35,8 @@ _CONFIG_TYPES = frozenset(
      "UnsupportedInterpolationType", "StrictDataclassClassValidationError", "RevisionNotFoundError",
      "EntryNotFoundError", "DatasetNotFoundError", "TOMLDecodeError", "YAMLError", "ArgumentTypeError",
      "UsageError", "CUDAMismatchException", "PackageNotFoundError", "DistributionNotFound", "VersionConflict",
-     "SettingsError", "BadParameter", "InvalidConfigError")
+     "SettingsError", "BadParameter", "InvalidConfigError", "DecodingError", "ArgumentParserError",
+     "UnrecognizedFlagError", "IllegalFlagValueError", "ConfigurationError", "SchemaError")
 )  # fmt: skip
 _PROGRAM_TYPES = frozenset(
     ("AttributeError", "TypeError", "NameError", "UnboundLocalError", "IndexError", "ZeroDivisionError",

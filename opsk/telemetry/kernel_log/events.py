@@ -145,7 +145,7 @@ class DriverEvent(KernelEvent):
     Parameters
     ----------
     kind
-        ``init_failed``, ``probe_failed``, ``assert``, ``gsp``, ``peermem`` or ``uvm``.
+        ``init_failed``, ``probe_failed``, ``assert``, ``gsp``, ``gsp_timeout``, ``peermem`` or ``uvm``.
     pci, gpu
         Address, or the driver's own number of the GPU.
     error

@@ -395,6 +395,16 @@ RULES: tuple[Rule, ...] = (
         driver_builder("gsp"),
     ),
     _rule(
+        "GSP Timeout *",
+        r"NVRM: (?:GPU(?P<gpu>\d{1,4}) )?\w{1,40}: \*{3,60} GSP Timeout \*{3,60}",
+        driver_builder("gsp_timeout"),
+    ),
+    _rule(
+        "Heartbeat timed out",
+        r"NVRM: (?:GPU(?P<gpu>\d{1,4}) )?_kgspIsHeartbeatTimedOut: Heartbeat timed out",
+        driver_builder("gsp_timeout"),
+    ),
+    _rule(
         "NVRM: ",
         r"NVRM: (?:GPU(?P<gpu>\d{1,4}) )?(?:\w{1,60}: )?(?:Assertion|Check) failed: "
         r"[^\n\[]{0,400}(?:\[(?P<error>NV_ERR_\w{1,60})\])?",

@@ -39,8 +39,8 @@ _LABEL = re.compile(
     r"|\[\d{1,7},(?P<mpi>\d{1,7})\](?:<std(?:out|err)>)?:\s?"
     r"|\[(?:(?P<task_host>(?=[\w.-]*\d)[A-Za-z][\w.-]{0,63})|[A-Za-z][\w.-]{0,63}):(?P<task>\d{1,7})\]: "
     r"|(?P<tasks>\d{1,7}(?:[-,]\d{1,7}){1,16}): "
-    r"|(?P<host>(?!slurmstepd-|[\w.]*(?:Error|Exception|Warning|Interrupt|Exit): )(?=[\w.-]*\d)[A-Za-z][\w.-]{0,63})"
-    r": (?!line \d{1,6}: )"
+    r"|(?P<host>(?!slurmstepd-|mlx[45]: |[\w.]*(?:Error|Exception|Warning|Interrupt|Exit): )(?=[\w.-]*\d)"
+    r"[A-Za-z][\w.-]{0,63}): (?!line \d{1,6}: )"
     r"|\((?P<ray>(?:[\w.:]{1,64}(?: (?:rank=|TP)\d{1,5})? pid=\d{1,10}|raylet)(?:, ip=[\w.:]{1,64})?)\)\s"
     r")",
     re.ASCII,

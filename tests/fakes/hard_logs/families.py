@@ -53,6 +53,20 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         failure="nvlink",
+        source="CUDA driver API, CUDA_ERROR_SYSTEM_NOT_READY (802); nv-fabricmanager's log, systemd src/core/unit.c",
+        messages=(
+            *_raise_at_start(
+                "torch.AcceleratorError: CUDA error: system not yet initialized",
+                "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 802: system not yet initialized",
+                "RuntimeError: Unable to initialize backend 'cuda': INTERNAL: CUDA operation cuInit(0) failed: CUDA_ERROR_SYSTEM_NOT_READY",
+            ),
+            "terminate called after throwing an instance of 'std::runtime_error'\n  what():  Error (driver.cpp:298): system not yet initialized",
+            "nv-fabricmanager[2101]: fabric manager NVIDIA GPU driver interface version 570.86.15 don't match with driver version 570.133.20. Please update with matching NVIDIA driver package.",
+            "systemd[1]: nvidia-fabricmanager.service: Control process exited, code=exited, status=1/FAILURE",
+        ),
+    ),
+    Family(
+        failure="nvlink",
         source="nccl src/transport/nvls.cc, src/mnnvl.cc, src/transport/p2p.cc, src/graph/paths.cc",
         messages=(
             _NCCL
@@ -152,13 +166,11 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         failure="gpu_hardware",
-        source="CUDA driver API, CUresult 46, 214, 714, 802; NVML nvmlReturn; nvidia-smi",
+        source="CUDA driver API, CUresult 46, 214, 714; NVML nvmlReturn; nvidia-smi",
         messages=(
             *_raise_at_start(
                 "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
-                "torch.AcceleratorError: CUDA error: system not yet initialized",
                 "pynvml.NVMLError_GpuIsLost: GPU is lost",
-                "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that might have already set an error? Error 802: system not yet initialized",
                 "pynvml.NVMLError_ResetRequired: GPU requires reset",
                 "py3nvml.py3nvml.NVMLError_Unknown: Unknown Error\nUnable to determine the device handle for GPU 0000:1B:00.0: Unknown Error",
             ),
@@ -278,6 +290,35 @@ FAMILIES: tuple[Family, ...] = (
                 "ConnectionError: ray client connection timeout",
             ),
             "[2026-01-05 11:00:00,123 E 3112 3112] gcs_rpc_client.h:179: Failed to connect to GCS at address 10.0.0.5:6379 within 5 seconds.",
+        ),
+    ),
+    Family(
+        failure="storage",
+        source="pytorch caffe2/serialize/inline_container.cc, torch/csrc/serialization.cpp; safetensors src/tensor.rs; CPython pickle, zipfile, gzip, tarfile, zlib; HDF5; arrow; tensorflow core/lib/io; huggingface_hub; sglang",
+        messages=(
+            *_raise_at_start(
+                "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+                "RuntimeError: PytorchStreamReader failed locating file data.pkl: file not found",
+                "RuntimeError: PytorchStreamReader failed reading file data/118: file read failed",
+                "RuntimeError: unexpected EOF, expected 81920 more bytes. The file might be corrupted.",
+                "EOFError: Ran out of input",
+                "_pickle.UnpicklingError: pickle data was truncated",
+                "zipfile.BadZipFile: File is not a zip file",
+                "gzip.BadGzipFile: Not a gzipped file (b'<h')",
+                "EOFError: Compressed file ended before the end-of-stream marker was reached",
+                "tarfile.ReadError: unexpected end of data",
+                "zlib.error: Error -3 while decompressing data: incorrect header check",
+                "safetensors_rust.SafetensorError: Error while deserializing header: InvalidHeaderDeserialization",
+                "safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not fully covered",
+                "safetensors_rust.SafetensorError: Error while deserializing header: header too large",
+                "OSError: Unable to synchronously open file (truncated file: eof = 96, sblock->base_addr = 0, stored_eof = 2048)",
+                "OSError: Can't synchronously read data (inflate() failed)",
+                "pyarrow.lib.ArrowInvalid: Parquet magic bytes not found in footer. Either the file is corrupted or this is not a parquet file.",
+                "tensorflow.python.framework.errors_impl.DataLossError: {{{{function_node __wrapped__IteratorGetNext}}}} corrupted record at 118302 [Op:IteratorGetNext]",
+                "OSError: Consistency check failed: file should be of size 4976698672 but has size 497669 (model.safetensors).",
+                "datasets.exceptions.NonMatchingChecksumError: Checksums didn't match for dataset source files:",
+                "ValueError: Rank-3 checksum mismatch for presharded checkpoint at /models/x: expected 1f, got 2e.",
+            ),
         ),
     ),
     Family(
@@ -447,14 +488,9 @@ FAMILIES: tuple[Family, ...] = (
                 "RuntimeError: FlashAttention forward only supports head dimension at most 256",
                 "RuntimeError: CUDA error: forward compatibility was attempted on non supported HW",
                 'RuntimeError: Error(s) in loading state_dict for LlamaForCausalLM:\n\tMissing key(s) in state_dict: "lm_head.weight".',
-                "RuntimeError: PytorchStreamReader failed locating file data.pkl: file not found",
                 "_pickle.UnpicklingError: invalid load key, 'v'.",
                 "_pickle.UnpicklingError: Weights only load failed. This file can still be loaded, to do so you have two options",
-                "EOFError: Ran out of input",
-                "zipfile.BadZipFile: File is not a zip file",
-                "gzip.BadGzipFile: Not a gzipped file (b'<h')",
                 "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
-                "safetensors_rust.SafetensorError: Error while deserializing header: InvalidHeaderDeserialization",
                 'ValueError: Trying to set a tensor of shape torch.Size([32000, 4096]) in "weight" (which has shape torch.Size([32001, 4096])), this looks incorrect.',
                 "ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
                 "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0])\nRuntimeError: Missing key in checkpoint state_dict: model.layers.0.weight.",
@@ -734,6 +770,54 @@ FAMILIES: tuple[Family, ...] = (
             "F0105 11:00:00.000001 3112 rendezvous.cc:100] [id=3] Termination timeout for `initialize clique for rank 0` of 40.000000 seconds exceeded. Exiting to ensure a consistent program state. Expected 8 threads to join the rendezvous, but only 7 of them arrived on time.",
             "[rank{rank}]:[E105 11:00:00.1 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1312, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.",
             "[rank{rank}]:[F105 11:00:00.1 ProcessGroupNCCL.cpp:1552] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Terminating the process after attempting to dump debug info, due to ProcessGroupNCCL watchdog hang.",
+        ),
+    ),
+    Family(
+        failure="fabric",
+        source="rdma-core providers/mlx5/cq.c; libfabric prov/efa/src/efa_base_ep.c, prov/rxm/src/rxm_cq.c; mscclpp src/core/errors.cpp",
+        messages=(
+            "mlx5: {node}: got completion with error:\n00000000 00000000 00000000 00000000\n00000000 00008813 10012abe 0dd0c1d3",
+            "libfabric:3112:1712345678::ofi_rxm:cq:rxm_cq_read_write_error():819<warn> fi_cq_readerr: err: 5, prov_err: remote access error (10)",
+            "Unable to write to EQ: Missing or unavailable event queue. err: Input/output error (5) prov_errno: Unreachable remote (12) prov/efa/src/efa_base_ep.h:120",
+            "libfabric:3112:1712345678::efa:cq:efa_rdm_cq_handle_error():95<warn> err: 113, message: No route to host, prov_errno: Unresponsive remote (4116)",
+            *_raise("mscclpp._mscclpp.IbError: ibv_modify_qp failed (errno 110) (Ib failure: Connection timed out)"),
+        ),
+    ),
+    Family(
+        failure="gpu_memory",
+        source="ROCm clr hipamd/src/hip_memory.cpp; MIOpen src/hip/handlehip.cpp; unified-runtime ur_api.h; TensorRT; Habana PT bridge; thrust",
+        messages=(
+            ":1:hip_memory.cpp           :303 : 9616777863 us: 4277 : [tid:0x7f2accbfe6c0] Allocation failed : Device memory : required :4096 | free :512 | total :17163091968 ",
+            "MIOpen Error: /src/hip/handlehip.cpp:94: Memory not available to allocate buffer: 4294967296",
+            "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::145] Error Code 2: OutOfMemory (no further information)",
+            "terminate called after throwing an instance of 'thrust::system::system_error'\n  what():  parallel_for failed: out of memory",
+            *_raise(
+                "RuntimeError: Native API failed. Native API returns: -5 (PI_ERROR_OUT_OF_RESOURCES)",
+                "RuntimeError: UR backend failed. UR backend returns:39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
+                "RuntimeError: [Rank:3] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::1073741824 (1024)MB",
+                "mxnet.base.MXNetError: cudaMalloc retry failed: out of memory",
+            ),
+        ),
+    ),
+    Family(
+        failure="numeric",
+        source="fairseq optim/dynamic_loss_scaler.py; tensorflow core/kernels/summary_op.cc, check_numerics_op.cc; Chainer-like trainers' own words",
+        messages=(
+            "| WARNING: overflow detected, setting loss scale to: 0.0001220703125",
+            *_raise(
+                "tensorflow.python.framework.errors_impl.InvalidArgumentError: Nan in summary histogram for: layer1/kernel [Op:WriteHistogramSummary]",
+                "tensorflow.python.framework.errors_impl.InvalidArgumentError: loss : Tensor had NaN values [Op:CheckNumericsV2]",
+            ),
+        ),
+    ),
+    Family(
+        failure="rendezvous",
+        source="pytorch torch/csrc/distributed/c10d/socket.cpp; jax/_src/distributed.py; grpc",
+        messages=_raise_at_start(
+            "RuntimeError: The server socket has failed to listen on any local network address. The server socket has failed to bind to [::]:80 (errno: 13 - Permission denied).",
+            "RuntimeError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -13, name: EACCES, message: permission denied",
+            "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Failed to connect to distributed service within 300s",
+            "tensorflow.python.framework.errors_impl.UnavailableError: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:2222: Failed to connect to remote host",
         ),
     ),
 )

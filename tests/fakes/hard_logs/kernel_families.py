@@ -18,6 +18,8 @@ KERNEL_FAMILIES: tuple[Family, ...] = (
             "NVRM: Xid (PCI:0000:9b:00): 119, pid=3112, name=python, Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76 (GSP_RM_CONTROL) (0x20800a6a 0x98).",
             "NVRM: Xid (PCI:0000:9b:00): 120, pid='<unknown>', name=<unknown>, GSP task exception: Load access page fault (cause:0xd)",
             "NVRM: Xid (PCI:0000:9b:00): 140, pid='<unknown>', name=<unknown>, An uncorrectable ECC error detected (possible firmware handling failure)",
+            "NVRM: GPU2 _kgspLogRpcTimeout: ********************************* GSP Timeout **********************************",
+            "NVRM: GPU2 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 71 heartbeat 3 heartbeatWithOffsetMs 66 diff 6070 timeout 5200",
             "NVRM: The NVIDIA GPU 0000:9b:00.0\nNVRM: (PCI ID: 10de:2330) installed in this system has\nNVRM: fallen off the bus and is not responding to commands.",
             "NVRM: GPU 0000:9b:00.0: RmInitAdapter failed! (0x62:0x65:1860)",
             "amdgpu 0000:c1:00.0: amdgpu: 1 uncorrectable hardware errors detected in gfx block",
@@ -25,6 +27,14 @@ KERNEL_FAMILIES: tuple[Family, ...] = (
             "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!",
             "amdgpu 0000:c1:00.0: amdgpu: GPU reset(3) failed",
             "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring comp_1.0.0 timeout, signaled seq=4096, emitted seq=4098",
+        ),
+    ),
+    Family(
+        failure="software",
+        source="linux drivers/gpu/drm/amd/amdgpu/gmc_v9_0.c, gmc_v10_0.c, gmc_v11_0.c",
+        messages=(
+            "amdgpu 0000:c1:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:8 pasid:32783)",
+            "amdgpu 0000:c1:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:200)",
         ),
     ),
     Family(

@@ -76,7 +76,6 @@ _ONE_BY_ONE: dict[str, tuple[str, ...]] = {
         _TORCH
         + "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\nSearch for `cudaErrorECCUncorrectable' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.",
         "Unable to determine the device handle for GPU0000:9B:00.0: GPU is lost.  Reboot the system to recover this GPU",
-        _START + "RuntimeError: CUDA error: system not yet initialized",
         _TORCH + "RuntimeError: CUDA error: hardware stack error",
         "{node}:3112:3390 [1] enqueue.cc:1459 NCCL WARN Cuda failure 214 'uncorrectable ECC error encountered'",
         _TORCH
@@ -85,6 +84,7 @@ _ONE_BY_ONE: dict[str, tuple[str, ...]] = {
         "GPU 3: Uncorrectable ECC errors: GPU 3 has uncorrectable memory errors and row remappings have failed. Run a field diagnostic on the GPU.",
     ),
     "nvlink": (
+        _START + "RuntimeError: CUDA error: system not yet initialized",
         _TORCH + "torch.AcceleratorError: CUDA error: uncorrectable NVLink error detected during the execution",
         _TORCH + "RuntimeError: CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
         "{node}:3112:3390 [1] NCCL WARN Cuda failure 220 'uncorrectable NVLink error detected during the execution'",
@@ -110,6 +110,8 @@ _ONE_BY_ONE: dict[str, tuple[str, ...]] = {
         "PE 1: MPICH ERROR [Rank 1] [job id 4711.0] - Abort(206185743) (rank 1 in comm 0): Fatal error in PMPI_Allreduce: Other MPI error, error stack:\nMPIDI_OFI_handle_cq_error(1067): OFI poll failed (ofi_events.c:1069:MPIDI_OFI_handle_cq_error:Input/output error - UNDELIVERABLE)",
     ),
     "storage": (
+        _START + "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+        _START + "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
         _TORCH + "OSError: [Errno 28] No space left on device: '/lustre/ckpt/step_1000.pt'",
         _TORCH + "OSError: [Errno 122] Disk quota exceeded: '/home/u1/.cache/huggingface'",
         _TORCH + "OSError: [Errno 116] Stale file handle: '/nfs/data/shard-00012.tar'",
@@ -238,8 +240,6 @@ _ONE_BY_ONE: dict[str, tuple[str, ...]] = {
         _START
         + "json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 3 column 1 (char 21)",
         _START + "pydantic_core._pydantic_core.ValidationError: 1 validation error for DeepSpeedConfig",
-        _START + "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
-        _START + "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
         _START
         + "RuntimeError: Error(s) in loading state_dict for GPT:\n\tsize mismatch for embed.weight: copying a param with shape torch.Size([50257, 768]) from checkpoint, the shape in current model is torch.Size([50304, 768]).",
         "srun: error: Unable to create step for job 4711: More processors requested than permitted",

@@ -106,7 +106,7 @@ CAUSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "UCX segfault": ("[n05:4242 :0:4242] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)\n", "software", {"node": "n05"}),
     "data loader crashed": (steps(1, 9) + RAISED + "RuntimeError: DataLoader worker (pid 42) is killed by signal: Segmentation fault. \n", "software", {}),
     "torch.save on a full disk": (steps(1, 9) + RAISED + "RuntimeError: [enforce fail at inline_container.cc:595] . unexpected pos 64 vs 0\n", "storage", {}),
-    "fabric manager": (RAISED + "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized\n", "gpu_hardware", {}),
+    "fabric manager": (RAISED + "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized\n", "nvlink", {}),
     "NaN, new Megatron": (steps(1, 9) + RAISED + "RuntimeError: Rank 13, node n03, device 5, iteration 9: Unexpected result nan (message='found NaN in local forward loss calculation')\n", "numeric", {"node": "n03", "rank": 13}),
     "NaN, gradients": (steps(1, 9) + RAISED + "AssertionError: Rank 13: found NaN in local grad norm in backward pass before data-parallel communication collective. Device: 5, node: n03\n", "numeric", {"node": "n03", "rank": 13}),
     "NaN goes on": (steps(1, 9) + steps(10, 15, "nan"), "numeric", {}),

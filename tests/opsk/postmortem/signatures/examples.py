@@ -109,7 +109,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "pynvml.NVMLError_GpuIsLost: GPU is lost",
         "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
     ),
-    "cuda.hardware_exception": ("RuntimeError: CUDA error: system not yet initialized", "CUDA system initialized"),
+    "cuda.hardware_exception": ("RuntimeError: CUDA error: hardware stack error", "CUDA hardware found"),
+    "cuda.fabric_not_ready": ("RuntimeError: CUDA error: system not yet initialized", "CUDA system initialized"),
     "cuda.unknown_error": (
         "RuntimeError: CUDA error: unspecified launch failure",
         "RuntimeError: unknown error of the scheduler",
@@ -291,9 +292,21 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "LustreError: 167-0: fs01-OST0003: This client was evicted by fs01-OST0003",
         "Lustre is mounted",
     ),
-    "checkpoint.corrupt": (
+    "checkpoint.unfit": (
+        "RuntimeError: Error(s) in loading state_dict for GPT:",
+        "loading state_dict of GPT from step 1000",
+    ),
+    "storage.broken_file": (
         "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         "PytorchStreamReader read 3 tensors",
+    ),
+    "rdma.completion_error": (
+        "mlx5: gpu012: got completion with error:",
+        "the loop got completion with error: none",
+    ),
+    "rendezvous.cannot_listen": (
+        "[E socket.cpp:472] [c10d] The server socket has failed to listen on any local network address.",
+        "[I socket.cpp:566] [c10d] The server socket has started to listen on [::]:29500.",
     ),
     "nccl.net_plugin_error": (
         "n1:1:2 [6] NCCL WARN NET/OFI Request 0x7f completed with error. RC: 107. Error: Transport endpoint is not connected",

@@ -9,10 +9,10 @@ from opsk.postmortem.values import Origin, Role
 ERRORS = {
     "gpu_memory": "MemoryAllocation OUT_OF_MEMORY",
     "gpu_hardware": "DevicesUnavailable DEVICE_UNAVAILABLE DeviceAlreadyInUse CONTEXT_ALREADY_IN_USE ECCUncorrectable"
-    " ECC_UNCORRECTABLE HardwareStackError HARDWARE_STACK_ERROR SystemNotReady SYSTEM_NOT_READY MpsConnectionFailed"
+    " ECC_UNCORRECTABLE HardwareStackError HARDWARE_STACK_ERROR MpsConnectionFailed"
     " MPS_CONNECTION_FAILED MpsRpcFailure MpsServerNotReady MpsMaxClientsReached MpsMaxConnectionsReached"
     " MpsClientTerminated MPS_CLIENT_TERMINATED",
-    "nvlink": "NvlinkUncorrectable NVLINK_UNCORRECTABLE Contained CONTAINED",
+    "nvlink": "SYSTEM_NOT_READY SystemNotReady NvlinkUncorrectable NVLINK_UNCORRECTABLE Contained CONTAINED",
     "config": "StubLibrary STUB_LIBRARY NoDevice NO_DEVICE InvalidDevice INVALID_DEVICE DeviceNotLicensed"
     " DEVICE_NOT_LICENSED InvalidKernelImage NoKernelImageForDevice NO_BINARY_FOR_GPU PeerAccessUnsupported InvalidPtx"
     " INVALID_PTX JitCompilerNotFound JIT_COMPILER_NOT_FOUND UnsupportedPtxVersion UNSUPPORTED_PTX_VERSION"

@@ -1,0 +1,72 @@
+"""Are causes that few logs have told apart: files that are not whole, fabrics that are not set up, labels that differ?"""
+
+# ruff: noqa: E501 -- lines are laid out as programs print them
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opsk.postmortem.logs import LogFile, read_logs
+from opsk.postmortem.reasoning import explain
+from opsk.postmortem.values import Report
+
+HEAD = "Traceback (most recent call last):\n"
+FRAMES = '  File "/home/u/run.py", line 90, in <module>\n    main()\n  File "/home/u/run.py", line 31, in load\n    state = read(path)\n'
+
+
+def explained(folder: Path, text: str) -> Report:
+    path = folder / "slurm-4711.out"
+    path.write_text(text)
+    return explain(read_logs([LogFile(path=path)], processes=1))
+
+
+def named(report: Report) -> str:
+    return report.root.failure.value if report.root is not None else ""
+
+
+@pytest.mark.parametrize(
+    ("ended", "failure"),
+    [
+        ("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory", "storage"),
+        ("safetensors_rust.SafetensorError: Error while deserializing header: header too large", "storage"),
+        ("safetensors_rust.SafetensorError: File does not contain tensor lm_head.weight", "config"),
+        ("RuntimeError: Error(s) in loading state_dict for GPT:\n\tsize mismatch for wte.weight", "config"),
+        ("_pickle.UnpicklingError: pickle data was truncated", "storage"),
+        ("_pickle.UnpicklingError: invalid load key, 'v'.", "config"),
+    ],
+)
+def test_a_file_that_is_not_whole_is_no_setting(ended: str, failure: str, tmp_path: Path) -> None:
+    assert named(explained(tmp_path, f"{HEAD}{FRAMES}{ended}\n")) == failure
+
+
+def test_a_fabric_manager_on_a_node_without_switches_harms_nothing(tmp_path: Path) -> None:
+    says = "nv-fabricmanager: request to query NVSwitch device information from NVSwitch driver failed with error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]\n"
+    assert named(explained(tmp_path, says)) == ""
+
+
+def test_the_head_of_another_process_s_traceback_hides_no_exception(tmp_path: Path) -> None:
+    """The launcher's line before has no label: as where a log was cut, or the label came with the second line."""
+    frames = "".join(f"[rank0]: {line}\n" for line in FRAMES.splitlines())
+    text = f"{HEAD}{frames}[rank0]: AssertionError: number of layers (30) must be divisible by pipeline size (4)\n"
+    assert named(explained(tmp_path, text)) == "config"
+
+
+def test_a_retry_that_failed_is_not_tried_again(tmp_path: Path) -> None:
+    text = f"{HEAD}{FRAMES}mxnet.base.MXNetError: cudaMalloc retry failed: out of memory\n"
+    assert named(explained(tmp_path, text)) == "gpu_memory"
+
+
+def test_the_adapter_s_driver_is_no_node(tmp_path: Path) -> None:
+    report = explained(tmp_path, "mlx5: gpu012: got completion with error:\n00000000 00008813 10012abe 0dd0c1d3\n")
+    assert report.root is not None
+    assert (named(report), report.root.where.node) == ("fabric", "gpu012")
+
+
+def test_of_mpi_that_could_not_start_nothing_is_sure_but_what_stands_around_it(tmp_path: Path) -> None:
+    says = "It looks like MPI runtime init failed for some reason; your parallel process is\nlikely to abort.\n"
+    report = explained(tmp_path, says)
+    assert report.root is not None
+    assert (named(report), report.root.confidence < 0.6) == ("config", True)
+    device = "n05:1234:1300 [3] NCCL WARN NET/IB : mlx5_3:1 async fatal event: local catastrophic error\n"
+    assert named(explained(tmp_path, device + says)) == "fabric"
