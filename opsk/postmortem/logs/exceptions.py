@@ -44,6 +44,7 @@ _HEADS = 16
 """So many tracebacks of other processes are looked at for one of a line's own."""
 _TOP = (", in <module>", ", in _run_module_as_main", ", in _bootstrap")
 """The first frame of an exception that nothing in the program caught, and of one that its outermost file did catch."""
+_OF_SCRIPT = ", in <module>"
 _BY_FRAMEWORK = "Error executing job with overrides"
 """Hydra prints the frames of the program alone, and ends it."""
 _WAITS_FOR_RAY = "/ray/_private/"
@@ -191,7 +192,7 @@ class _Frames:
     """
 
     def __init__(self) -> None:
-        self._last = self._own = ""
+        self._last = self._own = self._program = ""
         self._is_raised = self.reach_top = self.wait_for_ray = False
 
     @property
@@ -209,6 +210,8 @@ class _Frames:
             return
         if not self._last:
             self.reach_top = text.rstrip().endswith(_TOP)
+        if not self._program and text.rstrip().endswith(_OF_SCRIPT) and _LIBRARY.search(text) is None:
+            self._program = match["file"]
         self.wait_for_ray = self.wait_for_ray or _WAITS_FOR_RAY in text
         self._last, self._is_raised = f"{match['file']}:{match['line']}", False
         if _LIBRARY.search(text) is None:
@@ -218,6 +221,7 @@ class _Frames:
         """Return where the exception was raised: in the program's own code if that is there (``at``), and last."""
         at = self._own or self._last
         fields = {"at": at, "file": self._last.partition(":")[0]} if at else {}
+        fields |= {"program": self._program} if self._program else {}
         return fields | ({"raised": "yes"} if self._is_raised else {})
 
 

@@ -15,6 +15,7 @@ from opsk.postmortem.logs.header import Heading, LineClock, NamedRank, parse_log
 from opsk.postmortem.logs.kernel import scan_quoted_xids
 from opsk.postmortem.logs.lines import LogLine, find_label_ranks, find_line, read_fields
 from opsk.postmortem.logs.matching import TEXT_CHARS, Finder, FindingSet, Match, build_finder
+from opsk.postmortem.logs.openings import Opening
 from opsk.postmortem.logs.pieces import BROKEN, Piece, ReadLimits, describe_limits, open_log, read_limited_pieces
 from opsk.postmortem.logs.printers import Labels, LogEnd, find_printer, resolve_rank
 from opsk.postmortem.logs.progress import LabelTail, ProgressEnds
@@ -39,6 +40,10 @@ _ECHOED = re.compile(r"(?:\+{1,6} |declare -x |export )|[A-Z_][A-Z0-9_]{2,80}=")
 _SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.module_unknown", "shell.syntax")
 _IN_SCRIPT = re.compile(r": (?:line )?\d{1,6}: |Lmod|[Mm]odule|Conda|Environment")
 _ASKED_TO_END = "launcher.sigterm"
+_APART_BYTES = 160
+"""More than the words by which Python joins two tracebacks: something else was printed between them."""
+_OF_END = ("top", "program", "apart", "chained")
+"""What an exception that has a signature of its own takes over from its traceback."""
 _SCRIPT_GOES_ON_BYTES = 8192
 _SETS_UP = re.compile(
     r": (?:line )?\d{1,6}: "
@@ -141,7 +146,9 @@ class _State:
     before: bytes = b""
     quoted: list[Finding] = field(default_factory=list)
     last_read: OrderedDict[str, int] = field(default_factory=OrderedDict)
-    ends_of_programs: set[int] = field(default_factory=set)
+    ends_of_programs: dict[int, dict[str, str]] = field(default_factory=dict)
+    traceback_end: int = 0
+    opening: Opening = field(default_factory=Opening)
 
 
 @cache
@@ -197,7 +204,8 @@ def scan_log(
         except BROKEN as error:
             problem = f"{path}: damaged after {size} bytes: {error}"
     return LogScan(
-        path=str(path), findings=(*state.gathered.findings.values(), *state.quoted), lines=lines, bytes=size,
+        path=str(path), lines=lines, bytes=size,
+        findings=(*state.gathered.findings.values(), *state.quoted, *state.opening.findings(state.path)),
         ranks=_build_end(state, size, lines).ranks(), left_out=state.gathered.left_out, problem=problem,
         note=f"{path}: {note}" if note else "",
     )  # fmt: skip
@@ -223,6 +231,7 @@ def _scan_piece(piece: Piece, state: _State) -> None:
     state.tail.take(piece.data)
     state.heading.take(piece.data, state.clock)
     state.labels.take(piece.data)
+    state.opening.take(piece.data, piece.offset, piece.line)
     if len(state.quoted) < _MAX_QUOTED:
         state.quoted += scan_quoted_xids(piece.data, source=state.path)
     engine, owners = _engine()
@@ -290,16 +299,19 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         exception = read_exception(piece.data, line)
         if exception is not None:
             extra, text, begin = exception
+            if piece.offset + line.start - state.traceback_end > _APART_BYTES:
+                extra["apart"] = "yes"
+            state.traceback_end = max(state.traceback_end, piece.offset + begin + len(text))
             if _matches_signature(text):
                 if extra.get("top") and len(state.ends_of_programs) < _MAX_ENDS:
-                    state.ends_of_programs.add(piece.offset + begin)
+                    known = {name: extra[name] for name in _OF_END if name in extra}
+                    state.ends_of_programs[piece.offset + begin] = known
                 return
             fields |= extra
             line_number += piece.data.count(b"\n", end, begin)
             role = Role.CASCADE if is_plain_end(extra["type"]) else role
             role = Role.ADVICE if _is_of_a_request(piece, line) else role
-    if piece.offset + line.start in state.ends_of_programs:
-        fields["top"] = "yes"
+    fields |= state.ends_of_programs.get(piece.offset + line.start, {})
     time_s, earliest, latest = _find_times(line, piece, state)
     state.gathered.add(
         Finding(

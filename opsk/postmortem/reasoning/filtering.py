@@ -11,6 +11,7 @@ from opsk.postmortem.logs.matching import TRIED_AGAIN
 from opsk.postmortem.reasoning.candidate import PROCESS_ENDS
 from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequences
 from opsk.postmortem.reasoning.levels import find_level, is_python_warning
+from opsk.postmortem.reasoning.runs import demote_earlier_runs
 from opsk.postmortem.reasoning.survival import demote_survived, drop_earlier_jobs, was_in_vain
 from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
 
@@ -233,6 +234,7 @@ def filter_findings(
         elif finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and is_python_warning(finding):
             finding = replace(finding, role=Role.CONFIRMATION)
         filtered.append(_check_claim(finding, evidence.job))
+    filtered = demote_earlier_runs(filtered, evidence.ranks)
     changed = demote_consequences(filtered, dropped, LastSteps.of(evidence), node_of_rank)
     has_failed = evidence.job is not None and evidence.job.state.startswith(_FAILED)
     return demote_survived(changed, evidence.ranks, has_failed=has_failed)

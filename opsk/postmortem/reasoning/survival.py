@@ -28,7 +28,8 @@ _MEETS = frozenset(
      "rendezvous.unique_id", "nccl.ranks_doubled", "gloo.full_mesh")
 )  # fmt: skip
 """At the start: ranks that train have met, or those of another run have that writes the same log."""
-_NEXT_TRIAL, _RUN_BEGINS, _LSF_REPORT = "sweep.next_trial", "run.begins", "batch.report"
+_NEXT_TRIAL, _RUN_BEGINS = "sweep.next_trial", "run.begins"
+_LSF_REPORT, _OUTPUT_BELOW = "batch.report", "batch.output_below"
 _EXCEPTION = "python.exception"
 _MANY = 100
 """So often nothing was gained by trying again."""
@@ -72,7 +73,11 @@ def drop_earlier_jobs(findings: Sequence[Finding], ranks: Sequence[RankProgress]
             ends[finding.source].append(finding)
         elif finding.signature == _LSF_REPORT:
             reports[finding.source].append(finding.order)
-    begins = {source: sorted(orders)[-2] for source, orders in reports.items() if len(orders) > 1}
+    below = {each.source for each in findings if each.signature == _OUTPUT_BELOW}
+    begins = {
+        source: sorted(orders)[-1 if source in below else -2] - 1 for source, orders in reports.items()
+        if len(orders) > 1
+    }  # fmt: skip
     reported = {source: max(orders) for source, orders in reports.items()}
     for source, those in ends.items():
         last = max(those, key=lambda each: each.order)

@@ -793,6 +793,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "[W 2026-01-05 10:00:00,100] Trial 3 failed with value None.",
     ),
     "run.begins": ("nohup: ignoring input", "nohup: failed to run command"),
+    "batch.output_below": ("The output (if any) follows:", "The output (if any) is above this job summary."),
     "batch.report": (
         "Subject: Job 8253410: <train> in cluster <dcc> Exited",
         "Job 8253410 was submitted from host <n-1> by user <u> in cluster <dcc>",
