@@ -6,6 +6,7 @@ import os
 import shlex
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -16,12 +17,14 @@ from opsk.slurm.adapter import slurm_client
 from opsk.text import escape, format_json
 from opsk.units import KIB, MIB
 from opsk.workload.advice_record import Verdict
+from opsk.workload.defaults import Assumption
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser, build_site_adviser
 from opsk_jobcheck.advice.rendering.document import document
 from opsk_jobcheck.advice.rendering.terminal import Detail, is_ascii_only, lines, mark_array_task, parse_detail
 from opsk_jobcheck.cluster_state.node_constraints import parse_node_constraints
+from opsk_jobcheck.scripts.plain_submission import is_complete
 from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
 from opsk_jobcheck.scripts.sbatch.resources import build_typed_request
 from opsk_jobcheck.scripts.script import read_script
@@ -84,6 +87,8 @@ def check(
         request = adviser.live.fill_default_time(request, adviser.default_partition)
     workload, is_readable = read_with_files(script, request)
     advice = adviser.advise(workload, parse_node_constraints(_read_text(script), request))
+    if not arguments and workload.is_training and advice.verdict is Verdict.UNKNOWN:
+        advice = _advise_plain(script, request, adviser) or advice
     if as_json:
         click.echo(format_json(document(advice)))
     elif is_readable:
@@ -100,6 +105,23 @@ def check(
         return int(ExitStatus.USAGE)
     is_bad = advice.verdict is Verdict.OOM and not workload.opted_out
     return int(ExitStatus.BAD_NEWS if is_bad else ExitStatus.ANSWER)
+
+
+def _advise_plain(script: Path, request: SlurmRequest, adviser: Adviser) -> Advice | None:
+    """Return the advice on a script that is submitted as it is; ``None`` where that gives no verdict either.
+
+    ``sbatch`` without arguments passes none, and the variables of the user's shell.
+    """
+    text = _read_text(script)
+    if not is_complete(text.decode("utf-8", errors="replace")):
+        return None
+    plain = replace(request, arguments=(), environment=dict(os.environ))
+    workload, _ = read_with_files(script, plain)
+    advice = adviser.advise(workload, parse_node_constraints(text, plain))
+    if advice.verdict is Verdict.UNKNOWN:
+        return None
+    why = "submitted as it is, the script takes the values that it has itself"
+    return replace(advice, assumed=(Assumption(field="arguments", value="none", why=why), *advice.assumed))
 
 
 def _split_options(options: str) -> list[str]:

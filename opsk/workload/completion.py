@@ -18,7 +18,7 @@ from opsk.workload.measured_model import fill_measured
 from opsk.workload.memory_settings import fill_memory
 from opsk.workload.model import MODEL_FIELDS, ModelShape, StatedModel
 from opsk.workload.plan import Loss, Plan, StatedPlan
-from opsk.workload.public_models.lookup import Kind, find_listed, has_own_length, public_model
+from opsk.workload.public_models.lookup import Kind, find_base_name, find_listed, has_own_length, public_model
 from opsk.workload.rules import Violation, find_violations
 from opsk.workload.settings import fill_settings
 from opsk.workload.workload import Problem, Workload
@@ -65,6 +65,8 @@ def fill_preset(filling: Filling) -> None:
     if shape.encoder_layers:
         _fill_encoder(filling, shape, name)
     why = f"the shape of {name} in opsk's catalogue"
+    if find_base_name(name):
+        why = f"the shape of {shape.name} in opsk's catalogue, after which {name} is named"
     if preset:
         why += ", from which its configuration class starts"
     contradicted = frozenset(_find_contradicted(filling, shape))

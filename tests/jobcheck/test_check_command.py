@@ -75,6 +75,18 @@ def test_exit_status_and_verdict(script: Path, text: str, status: int, verdict: 
     assert check(script, *CLUSTER).return_value == status
 
 
+def test_a_script_with_defaults_is_read_as_submitted_without_arguments(script: Path) -> None:
+    text = megatron_script(FITS.replace("--micro-batch-size 1", "--micro-batch-size $BATCH"))
+    head, _, rest = text.partition("\nsrun")
+    loop = "\nBATCH=1\nwhile [ $# -gt 0 ]; do\n  BATCH=$1\n  shift\ndone"
+    script.write_text(f"{head}{loop}\nsrun{rest}")
+    document = answer(script)[1]
+    assert document["verdict"] == "fits"
+    assert document["assumed"][0]["field"] == "arguments"
+    script.write_text(f"{head}\nBATCH=$1\nsrun{rest}")
+    assert answer(script)[1]["verdict"] == "unknown"
+
+
 ARRAY = megatron_script(FITS).replace("#SBATCH --nodes", "#SBATCH --array=1-4\n#SBATCH --nodes")
 
 

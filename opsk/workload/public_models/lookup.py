@@ -12,12 +12,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
 from opsk.errors import ConfigError, InputError
 from opsk.workload.model import ModelShape
+from opsk.workload.public_models.derived_names import find_base
 
 _ORGANISATION = re.compile(r"^(.*/)?(meta[\s_-]+(?=llama))?", re.IGNORECASE | re.DOTALL)
 _VARIANT = re.compile(
@@ -95,8 +96,40 @@ def public_model(name: str) -> ModelShape | None:
     match = names.get(words) or names.get(join_words(words))
     if match:
         return public_models()[match].shape
-    listed = find_listed(name) if words not in names and join_words(words) not in names else None
-    return listed[1] if listed is not None and listed[0] in COUNTED else None
+    if words in names or join_words(words) in names:
+        return None
+    listed = find_listed(name)
+    if listed is not None:
+        return listed[1] if listed[0] in COUNTED else None
+    base = find_base_name(name)
+    return public_model(base) if base else None
+
+
+@lru_cache(maxsize=512)
+def find_base_name(name: str) -> str | None:
+    """Return the name of the public model after which another is named; ``None`` where that is not certain.
+
+    Examples
+    --------
+    >>> find_base_name("elyza/Llama-3-ELYZA-JP-8B"), find_base_name("my-model-8b")
+    ('llama-3-8b', None)
+    """
+    words = normalise_words(name)
+    names = _names()
+    if words in names or join_words(words) in names or find_listed(name) is not None:
+        return None
+    return find_base(words, *_list_text_models())
+
+
+@cache
+def _list_text_models() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of models of text, and those of them whose sizes are words: the families of before 2020."""
+    rows = {kind: {row for row in _table().values() if row.startswith(f"{kind}\t")} for kind in COUNTED[:3]}
+    listed = {kind: {key for row in rows[kind] for key in row.rpartition("\t")[2].split()} for kind in rows}
+    names = {words for words, model in _names().items() if model}
+    sizeless = {words for words in names if words.startswith(("gpt2", "t5-", "flan-t5"))}
+    sizeless |= {name for kind in COUNTED[1:3] for name in listed[kind] if not name.startswith("whisper")}
+    return frozenset(names.union(*listed.values())), frozenset(sizeless)
 
 
 def has_own_length(name: str | None) -> bool:

@@ -48,9 +48,19 @@ def test_flags_of_megatron_are_the_whole_shape(framework: str) -> None:
     assert "model.layers" in completed(framework=framework).missing
 
 
-@pytest.mark.parametrize("name", [None, "", "my-llama", "my-org/llama-3-70b-custom", "llama-3-70b-v2-merged"])
+@pytest.mark.parametrize("name", [None, "", "my-llama", "my-org/llama-3-70b-custom", "llama-3-70b-v2-pruned"])
 def test_an_unknown_name_stands_for_nothing(name: str | None) -> None:
     assert "model.layers" in completed(name).missing
+
+
+def test_a_name_after_a_public_one_has_its_shape_and_the_advice_tells_so() -> None:
+    done = completed("my-org/llama-3-task-70b")
+    assert done.model is not None
+    assert done.model.layers == 80
+    why = {entry.field: entry.why for entry in done.assumed}
+    assert why["model.layers"] == (
+        "the shape of llama-3-70b in opsk's catalogue, after which my-org/llama-3-task-70b is named"
+    )
 
 
 def test_the_length_of_sequences_is_not_the_models() -> None:

@@ -16,6 +16,7 @@ from opsk_jobcheck.scripts.bash.assignments import (
     may_leave_several_loops,
 )
 from opsk_jobcheck.scripts.bash.conditions import evaluate_test
+from opsk_jobcheck.scripts.bash.defaults import gives_default
 from opsk_jobcheck.scripts.bash.expansion import COMPUTED_COMMANDS, Expander
 from opsk_jobcheck.scripts.bash.scope import EXPORTED, LOST, REPLACED, Scope, find_differing_names, merge_scopes
 from opsk_jobcheck.scripts.bash.state import MAX_ALL_TURNS, MAX_DEPTH, Frame, ShellState, Turn
@@ -49,6 +50,8 @@ def walk_if(state: ShellState, command: If) -> bool | None:
     """Walk the branches of an ``if`` that may be taken."""
     possible: list[list[Command]] = []
     for condition, body in command.branches:
+        if not possible and gives_default(state.scope, condition, body):
+            return state.walk(body)
         status = _walk_condition(state, condition, command.line, is_certain=not possible)
         if status is False:
             continue

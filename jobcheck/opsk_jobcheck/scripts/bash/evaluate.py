@@ -28,6 +28,7 @@ from opsk_jobcheck.scripts.bash.control_flow import (
     walk_if,
     walk_loop,
 )
+from opsk_jobcheck.scripts.bash.defaults import gives_default
 from opsk_jobcheck.scripts.bash.expansion import Expander
 from opsk_jobcheck.scripts.bash.lexer import ShellLimitError, build_script_source
 from opsk_jobcheck.scripts.bash.other_shells import expand_input, record_invocation
@@ -161,6 +162,8 @@ def _walk_chain(state: ShellState, chain: Chain) -> bool | None:
     links = list(chain.links)
     while links:
         sign, command = links.pop(0)
+        if status is None and sign == "&&" and gives_default(state.scope, [chain.links[0][1]], [command]):
+            status = True
         if not sign:
             status = step(state, command)
         elif status is None:

@@ -18,6 +18,7 @@ from opsk.workload.huggingface import families
 from opsk.workload.huggingface.config_shape import MAX_TEXT, Path
 from opsk.workload.huggingface.model import read_shape
 from opsk.workload.model import MODEL_FIELDS, StatedModel
+from opsk.workload.public_models.lookup import find_base_name
 from opsk.workload.public_models.measured import is_public
 from opsk.workload.workload import Evidence, Problem
 from opsk_jobcheck.scripts.bash.scope import resolve_path
@@ -134,6 +135,12 @@ MAX_NAME, MAX_PATH = 200, 4096
 UNNAMED = "the command names no model"
 """Why a shape is unknown where no setting names the model."""
 _CACHED = re.compile(r"(?:^|/)models--([^/]+)--([^/]+)/snapshots/")
+_FOLDERS_OF_STEPS = re.compile(
+    r"(checkpoint|ckpt|epoch|step|global_step|iter|version|run|v)([-_=]?\w{0,12})?|(final|last|best|merged|latest)([-_]\w{1,16})?|hf|model"
+    r"|models|weights|output|outputs|actor|huggingface|policy|pytorch_model|snapshots?|main|full|tokenizer|[0-9a-f]{20,64}|\d{1,12}",
+    re.IGNORECASE,
+)
+"""Names of folders that say how far a model was trained, not which one it is."""
 _NAME = re.compile(r"[\w.-]{1,96}(?:/[\w.-]{1,96})?")
 
 
@@ -173,9 +180,10 @@ def name_model(entry: Entry, invocation: Invocation, reading: Reading) -> None:
     if cached := _CACHED.search(value + "/"):
         name = f"{cached[1]}/{cached[2]}"
     else:
-        name = value if _is_id(value) else value.rpartition("/")[2]
+        name = value if _is_id(value) else find_folder_name(value)
     is_listed = is_public(name)
-    if not (is_listed and _is_id(value)) and _read_folder(value, invocation, reading):
+    is_exact = is_listed and _is_id(value) and find_base_name(name) is None
+    if not is_exact and _read_folder(value, invocation, reading):
         return
     if is_listed or _NAME.fullmatch(name):
         reading.model_name = name
@@ -195,6 +203,14 @@ def _read_folder(value: str, invocation: Invocation, reading: Reading) -> bool:
         return False
     reading.model_name = state_config(reading.files[place], place, reading.findings) or reading.model_name
     return True
+
+
+def find_folder_name(path: str) -> str:
+    """Return the last folder of a path that tells a model: the one before ``checkpoint-200`` and its like."""
+    folders = [part for part in path.split("/") if part]
+    while len(folders) > 1 and _FOLDERS_OF_STEPS.fullmatch(folders[-1]):
+        folders.pop()
+    return folders[-1] if folders else path
 
 
 def _is_id(value: str) -> bool:

@@ -24,8 +24,8 @@ from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import parse_integer
 from opsk_jobcheck.scripts.settings.reader import Reading
 
-_NO_MODELS = re.compile(r"Token|Process|Config|FeatureExtractor|Schedul")
-"""Classes whose ``from_pretrained`` loads no model."""
+_NO_MODELS = re.compile(r"Token|Process|Config|FeatureExtractor|Schedul|^PeftModel")
+"""Classes whose ``from_pretrained`` loads no model, or adapters for one that is loaded."""
 _OTHER_MODELS = re.compile(r"(DPO|KTO|GRPO|PPO\w*|RLOO|GKD|XPO|NashMD|OnlineDPO)Trainer")
 _QUANTISERS = frozenset({"load_in_4bit", "load_in_8bit"})
 _OF_ADAPTERS = frozenset({LORA, "get_peft_model", "BitsAndBytesConfig"})

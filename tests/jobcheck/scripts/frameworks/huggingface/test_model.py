@@ -63,8 +63,19 @@ def test_a_public_id_is_named_and_its_shape_is_assumed() -> None:
     assert workload.missing_files == ("train.py",)
 
 
-@pytest.mark.parametrize("name", ["my-org/llama-3-70b-custom", "Llama-3-8B-finetuned-v2", "me/Meta-Llama-3-8B-DPO"])
-def test_a_derivative_is_not_taken_for_the_model_that_it_is_named_after(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["Llama-3-8B-finetuned-v2", "me/Meta-Llama-3-8B-DPO", "/data/Llama-3-8B-dpo/checkpoint-500"]
+)
+def test_a_derivative_has_the_shape_of_the_model_that_it_is_named_after(name: str) -> None:
+    workload = read(f"torchrun train.py --model_name_or_path {name} --num_train_epochs 1 --max_seq_length 8\n")
+    assumed = {entry.field: entry for entry in complete(workload).assumed}
+    assert assumed["model.layers"].value == 32
+    assert "llama-3-8b in opsk's catalogue, after which" in assumed["model.layers"].why
+    assert workload.missing_files == (f"{name}/config.json", "train.py")
+
+
+@pytest.mark.parametrize("name", ["my-org/llama-3-70b-custom", "me/Llama-3-8B-pruned", "/data/llama-3-8b/other"])
+def test_a_derivative_of_another_shape_is_not_taken_for_the_model_that_it_is_named_after(name: str) -> None:
     workload = read(f"torchrun train.py --model_name_or_path {name} --num_train_epochs 1 --max_seq_length 8\n")
     assert "model.layers" in complete(workload).missing
     assert "does not know" in why(workload, "model.layers")
