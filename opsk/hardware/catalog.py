@@ -5,7 +5,6 @@ The numbers are in ``catalog/*.toml``, each with its source; how to add one is i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -27,6 +26,7 @@ from opsk.hardware.catalog_format import (
     parse_toml,
 )
 from opsk.hardware.catalog_index import CatalogIndex, Named, build_index, cite, find_conflicts
+from opsk.hardware.mig import Profile, divide, parse_profile
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
 from opsk.hardware.spec_builder import Builder
 from opsk.units import MIB
@@ -36,8 +36,6 @@ Spec = TypeVar("Spec", bound=Named)
 
 ENTRY_KINDS: Mapping[type[Entry], Kind] = {GpuEntry: "gpu", NicEntry: "nic", NodeEntry: "node", ClusterEntry: "cluster"}
 
-_PART = re.compile(r"(?<![0-9])[1-9]g\.[0-9]+gb(?![0-9a-z])", re.IGNORECASE)
-"""Names of MIG's profiles: so many slices of the processors, and their memory."""
 MAX_CLUSTER_TOML_BYTES = MIB
 """Size above which a cluster file is refused unread; a real one has a few kilobytes."""
 
@@ -66,7 +64,7 @@ def resolve_gpu(name: str) -> tuple[GpuSpec, tuple[str, ...]]:
     Raises
     ------
     InputError
-        Names the closest GPUs; or the name is that of a part of one, as NVIDIA calls those of MIG (``1g.10gb``).
+        Names the closest GPUs; or the name is that of an instance of MIG that no GPU has.
 
     Examples
     --------
@@ -74,9 +72,21 @@ def resolve_gpu(name: str) -> tuple[GpuSpec, tuple[str, ...]]:
     >>> spec.name, others[0]
     ('a100-sxm-80gb', 'a100-sxm-40gb')
     """
-    if _PART.search(name):
-        raise InputError(f"{name[:60]} is a part of a GPU (MIG), and opsk predicts whole ones")
-    return _gpus().resolve(name)
+    profile = parse_profile(name)
+    return _gpus().resolve(name) if profile is None else _resolve_instance(name, profile)
+
+
+def _resolve_instance(name: str, profile: Profile) -> tuple[GpuSpec, tuple[str, ...]]:
+    """Return the instance of MIG that a name means, and the names of those of other GPUs that it may mean."""
+    if profile.gpu:
+        whole, others = _gpus().resolve(profile.gpu)
+        candidates = [whole, *map(gpu, others)]
+    else:
+        candidates = [gpu(known) for known in names("gpu")]
+    instances = [part for whole in candidates if (part := divide(whole, profile)) is not None]
+    if not instances:
+        raise InputError(f"{name[:60]} is no part of a GPU (MIG) that opsk knows")
+    return instances[0], tuple(part.name for part in instances[1:])
 
 
 def nic(name: str) -> NicSpec:

@@ -21,7 +21,8 @@ from opsk.costmodel.uncertainty.verdict import compute_verdict
 from opsk.errors import InputError, OpskError
 from opsk.fabric.fabric import Fabric
 from opsk.fabric.rails import Rails, find_rails
-from opsk.hardware.catalog import resolve_gpu
+from opsk.hardware.catalog import gpu, resolve_gpu
+from opsk.hardware.mig import SEPARATOR
 from opsk.hardware.spec import ClusterSpec
 from opsk.planning.interference.links import FabricLinks, build_links
 from opsk.planning.placement.step_model import as_cabled, step_model
@@ -450,6 +451,9 @@ def _with_requested_gpu(cluster: ClusterSpec, requested: str | None) -> tuple[Cl
     current = cluster.node.gpu
     if spec.name == current.name or current.name in alternatives:
         return cluster, ()
+    own = next((name for name in (spec.name, *alternatives) if name.startswith(current.name + SEPARATOR)), "")
+    if own:
+        spec, alternatives = gpu(own), ()
     assumed: tuple[Assumption, ...] = ()
     if alternatives:
         why = f"{requested} may also be {', '.join(alternatives)}"

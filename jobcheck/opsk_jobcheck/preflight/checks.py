@@ -19,7 +19,7 @@ from opsk_jobcheck.preflight.network import (
 )
 from opsk_jobcheck.preflight.partition import check_nodes_of_partition, check_time_of_partition
 from opsk_jobcheck.preflight.precision import check_attention, check_format
-from opsk_jobcheck.preflight.processes import check_master, check_nodes, check_processes, check_ranks
+from opsk_jobcheck.preflight.processes import check_master, check_nodes, check_parts, check_processes, check_ranks
 from opsk_jobcheck.preflight.striping import check_stripes
 
 Check = Callable[[JobFacts], PreflightFinding | None]
@@ -27,6 +27,7 @@ Check = Callable[[JobFacts], PreflightFinding | None]
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("processes", check_processes),
     ("ranks", check_ranks),
+    ("gpu-parts", check_parts),
     ("nodes", check_nodes),
     ("master", check_master),
     ("precision", check_format),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opsk.hardware.mig import parse_profile
 from opsk.text import format_count
 from opsk_jobcheck.preflight.facts import JobFacts, PreflightFinding, report
 from opsk_jobcheck.scripts.launchers.ranks import DISAGREE, ONE_RANK, REQUESTED_GPUS
@@ -43,6 +44,18 @@ def check_ranks(facts: JobFacts) -> PreflightFinding | None:
         return None
     what = f"{requested} GPUs are requested, and the launcher starts {format_count(ranks, 'rank')}"
     return PreflightFinding(what=what, advice=f"start {requested} ranks, or ask for {format_count(ranks, 'GPU')}")
+
+
+def check_parts(facts: JobFacts) -> PreflightFinding | None:
+    """Return that one training is given several parts of GPUs: no transfers go between them, and NCCL joins none.
+
+    Source: NVIDIA Multi-Instance GPU User Guide, "Application Considerations".
+    """
+    name = facts.workload.gpu or ""
+    if facts.gpus < 2 or IS_ONLY not in facts.stated or parse_profile(name) is None:
+        return None
+    what = f"{facts.gpus} parts of GPUs are requested ({name[:60]}), and NCCL joins no instances of MIG"
+    return PreflightFinding(what=what, advice="ask for one part of the size that the job needs, or for a whole GPU")
 
 
 def check_nodes(facts: JobFacts) -> PreflightFinding | None:

@@ -89,6 +89,8 @@ TORCHRUN = "srun torchrun --nnodes 4 --nproc_per_node 8 --rdzv_backend c10d --rd
         (script("trl vllm-serve --model gpt2 &\naccelerate launch --num_processes 7 train.py", *EIGHT), DDP, []),
         (script("python -m vllm.entrypoints.api_server &\npython train.py", *EIGHT), DDP, []),
         (script("oumi distributed torchrun train.py", *EIGHT), DDP, []),  # it counts the GPUs itself
+        (script("torchrun --nproc_per_node=2 train.py", "--gres=gpu:1g.10gb:2"), DDP, ["gpu-parts"]),
+        (script("python train.py", "--gres=gpu:3g.40gb:1"), LOOP, []),
         (script("python train.py", *FOUR_NODES), DDP, ["processes"]),
         (script("accelerate launch --num_processes 32 --num_machines 4 train.py", *FOUR_NODES), DDP, ["nodes"]),
         (script("srun accelerate launch --num_processes 32 --num_machines 4 train.py", *FOUR_NODES), DDP, []),

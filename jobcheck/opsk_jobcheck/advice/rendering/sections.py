@@ -9,6 +9,7 @@ from opsk.app.interference.document import LinkNames
 from opsk.costmodel.table import PredictionTable
 from opsk.diagnosis.accuracy.comparison import Quantity
 from opsk.frameworks.checkpoints import describe_conversion
+from opsk.hardware.mig import SEPARATOR
 from opsk.planning.interference.contention import Neighbour
 from opsk.planning.interference.load import LoadKind
 from opsk.text import format_change, format_count, format_duration, format_share
@@ -329,8 +330,10 @@ def _gpu_name(advice: Advice) -> str:
     """Return the GPU's display name; the job's own name where opsk does not know the GPU."""
     if not advice.is_gpu_known or advice.cluster is None:
         return (advice.workload.gpu or "GPU")[:MAX_TEXT]
-    name = advice.cluster.node.gpu.name.upper()
-    return name.replace("-", " ") if name.startswith(_FAMILIES) else name.partition("-")[0]
+    whole, _, part = advice.cluster.node.gpu.name.partition(SEPARATOR)
+    name = whole.upper()
+    shown = name.replace("-", " ") if name.startswith(_FAMILIES) else name.partition("-")[0]
+    return f"{shown} {part}" if part else shown
 
 
 def unknown(advice: Advice) -> Iterator[Line]:
