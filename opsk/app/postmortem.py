@@ -120,7 +120,7 @@ def _build_cause(cause: Cause) -> dict[str, Any]:
         "place": build_place_row(cause.where),
         "why": cause.why,
         "evidence": [
-            {"source": finding.source, "line": finding.line, "text": finding.text} for finding in cause.findings[:8]
+            {"source": finding.source, "line": finding.line, "text": finding.text} for finding in cause.lines[:8]
         ],
     }
 

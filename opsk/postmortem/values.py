@@ -290,6 +290,14 @@ class Cause:
     why: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def lines(self) -> tuple[Finding, ...]:
+        """Return the findings to show, of those in one line the first."""
+        shown: dict[tuple[str, int, str], Finding] = {}
+        for finding in self.findings:
+            shown.setdefault((finding.source, finding.line, finding.text), finding)
+        return tuple(shown.values())
+
 
 class Audience(StrEnum):
     """Who is to do something."""

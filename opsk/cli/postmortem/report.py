@@ -187,7 +187,7 @@ def _format_reasons(root: Cause | None) -> list[str]:
     steps = [f"        {escape(step)}" for step in root.why]
     seen = [
         f"        {escape(format_source(finding))}: {escape(finding.text[:160])}"
-        for finding in sorted(root.findings, key=lambda each: each.role is not Role.ROOT)[:3]
+        for finding in sorted(root.lines, key=lambda each: each.role is not Role.ROOT)[:3]
     ]
     return ["why", *steps, *(["evidence", *seen] if seen else [])]
 

@@ -86,11 +86,12 @@ class KernelTextScanner:
         unix_s = stamp.unix_s
         if unix_s is None and stamp.wall is not None:
             unix_s = stamp.wall.replace(tzinfo=UTC).timestamp()
+        place = Place(node=line.host or self._node, pci=fields.get("pci", ""), peer=fields.get("peer", ""))
         self._gathered.add(
             Finding(
                 signature=signature.id, role=signature.role, origin=Origin.KERNEL, failure=signature.failure,
-                time_s=unix_s, place=Place(node=line.host or self._node, peer=fields.get("peer", "")), order=number,
-                source=self._source, line=number, text=line.message[:TEXT_CHARS], fields=fields,
+                time_s=unix_s, place=place, order=number, source=self._source, line=number,
+                text=line.message[:TEXT_CHARS], fields=fields,
             )
         )  # fmt: skip
 

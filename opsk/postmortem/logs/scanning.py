@@ -10,6 +10,7 @@ from datetime import tzinfo
 from functools import cache
 from pathlib import Path
 
+from opsk.postmortem.logs.below import read_cpp_exception, read_hosts, read_jax_tasks, read_torchrun_report
 from opsk.postmortem.logs.exceptions import is_plain_end, read_exception, read_raised
 from opsk.postmortem.logs.header import Heading, LineClock, NamedRank, parse_log_name
 from opsk.postmortem.logs.kernel import scan_quoted_xids
@@ -21,19 +22,7 @@ from opsk.postmortem.logs.printers import Labels, LogEnd, find_printer, resolve_
 from opsk.postmortem.logs.progress import LabelTail, ProgressEnds
 from opsk.postmortem.signatures.signature import Signature, signatures
 from opsk.postmortem.values import FailureClass, Finding, Origin, Place, RankProgress, Role
-from opsk.telemetry.progress.lines import parse_label, strip_escapes
 
-_REACH_BYTES = 2048
-_MAX_LINES = 9
-_THROWN = re.compile(r"\s*what\(\):\s*(?P<message>.+)")
-_ENTRY = re.compile(r"\s*(?P<name>host|rank|exitcode|Exit code|time)\s*:\s*(?P<value>.+)")
-_RANK = re.compile(r"(?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,4})\)")
-_HOST_AND_RANK = re.compile(
-    rb"^[^\n]{0,80}?host +: (?P<node>[A-Za-z0-9][\w.-]{0,63})\s*\n[^\n]{0,80}?rank +: (?P<rank>\d{1,7}) \(local_rank",
-    re.MULTILINE,
-)
-"""torchrun's report states host and rank of all that failed."""
-_MAX_HOSTS = 64
 _EXCEPTION = "python.exception"
 _ECHOED = re.compile(r"(?:\+{1,6} |declare -x |export )|[A-Z_][A-Z0-9_]{2,80}=")
 """Commands that a shell prints before it runs them (``set -x``), and environments that scripts print."""
@@ -62,49 +51,6 @@ _OF_A_REQUEST = re.compile(r"\[(?:\w{1,40}/){0,4}serving_\w{1,40}\.py:\d{1,5}\]"
 """vLLM's front end logs what was wrong with a request, answers it, and serves the next (entrypoints/openai)."""
 _ANSWERED = b"Exception in ASGI application"
 """uvicorn logs this before the traceback of a request that it answers with status 500."""
-_NUMBER = re.compile(r"-?\d{1,4}\b")
-_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,63}$")
-
-
-def read_cpp_exception(data: bytes, line: LogLine) -> str:
-    """Return the message of a C++ exception; empty where there is none."""
-    for text in _next_lines(data, line)[:2]:
-        if (match := _THROWN.match(text)) is not None:
-            return match["message"]
-    return ""
-
-
-def read_torchrun_report(data: bytes, line: LogLine) -> dict[str, str]:
-    """Return torchrun's report on the process that failed first: ``rank``, ``local_rank``, ``node``, ``exit``."""
-    fields: dict[str, str] = {}
-    for text in _next_lines(data, line):
-        match = _ENTRY.match(text)
-        if match is None:
-            continue
-        name, value = match["name"], match["value"].strip()
-        if name == "rank" and (rank := _RANK.match(value)) is not None:
-            fields |= rank.groupdict()
-        elif name == "host" and _HOST.match(value):
-            fields["node"] = value
-        elif name in ("exitcode", "Exit code") and (number := _NUMBER.match(value)) is not None:
-            fields["exit"] = number[0]
-            break
-    return fields
-
-
-def _read_hosts(data: bytes, line: LogLine) -> str:
-    """Return the hosts of the ranks in torchrun's report, as ``9@gpu021 11@gpu021``."""
-    part = data[max(0, line.start - _FAR_BYTES) : line.end + _REACH_BYTES]
-    pairs = {int(each["rank"]): each["node"].decode("ascii", "replace") for each in _HOST_AND_RANK.finditer(part)}
-    return " ".join(f"{rank}@{node}" for rank, node in sorted(pairs.items())[:_MAX_HOSTS])
-
-
-def _next_lines(data: bytes, line: LogLine) -> list[str]:
-    """Return the next lines with the same label."""
-    lines = [parse_label(strip_escapes(raw)) for raw in data[line.end : line.end + _REACH_BYTES].splitlines()[1:]]
-    return [each.text for each in lines if each.label == line.label and each.text.strip()][:_MAX_LINES]
-
-
 _LIMITS = ReadLimits()
 _NEAR_BYTES, _FAR_BYTES = 2048, 16384
 _MAX_FAR_READS = 256
@@ -283,8 +229,10 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         role = Role.ADVICE  # Ray ends its workers so, whatever became of the job
     if signature.follow == "report":
         fields |= read_torchrun_report(piece.data, line)
-        if hosts := _read_hosts(piece.data, line):
+        if hosts := read_hosts(piece.data, line):
             fields["hosts"] = hosts
+    elif signature.follow == "tasks":
+        fields |= read_jax_tasks(piece.data, line)
     elif signature.follow == "what":
         if _matches_signature(thrown := read_cpp_exception(piece.data, line), but=signature):
             return

@@ -89,6 +89,15 @@ _BROKEN_FILE = re.compile(
     re.IGNORECASE,
 )
 _LEMON = 3.0
+_OF_BOTH_ENDS = frozenset(
+    ("nccl.ib_completion_error", "ucx.transport_error", "ofi.completion_error", "nccl.net_plugin_error",
+     "mpi.network_failed", "nvshmem.operation_failed", "rdma.completion_error", "nccl.ib_no_device",
+     "ofi.match_resources", "nvshmem.not_initialised")
+)  # fmt: skip
+"""One end alone tells of these: it cannot tell its own port from the peer's, nor from a container without a device."""
+_NAMES_SETTING = re.compile(
+    r"divisible|must be|should be|has to be|cannot exceed|greater than|less than|not supported|does not support"
+)
 
 
 @cache
@@ -113,7 +122,21 @@ def find_meaning(finding: Finding) -> str:
     if finding.signature in _KERNEL:
         return _KERNEL[finding.signature][0]
     known = _index_signatures().get(finding.signature)
-    return known.what if known is not None else finding.signature
+    return f"{known.what}{_describe_meeting(finding)}" if known is not None else finding.signature
+
+
+def _describe_meeting(finding: Finding) -> str:
+    """Return who did not come to the start, or how many had come, where the message says so."""
+    if finding.failure is not FailureClass.RENDEZVOUS:
+        return ""
+    if absent := finding.fields.get("absent", ""):
+        return f": {absent} did not come"
+    joined, world = finding.fields.get("joined", ""), finding.fields.get("world", "")
+    if not (joined.isdecimal() and world.isdecimal()):
+        return ""
+    if int(joined) > int(world):
+        return f": {joined} came where {world} were expected, those of an earlier start among them"
+    return f": {joined} of {world} had come"
 
 
 def _describe_task_end(finding: Finding) -> str:
@@ -151,6 +174,8 @@ def _advise_on_exception(finding: Finding) -> str:
         return "a file is missing: check its path on all nodes"
     if _BROKEN_FILE.search(f"{kind}: {message}"):
         return "a file is broken or was not written whole: make it again, or use one from before it"
+    if _NAMES_SETTING.search(message):
+        return "change the setting that the message names"
     return "a setting is wrong: compare it with the version of the program that runs"
 
 
@@ -163,7 +188,7 @@ def list_actions(root: Cause | None, job: JobFacts | None, recurrence: tuple[Rec
         return ()
     actions = []
     node = root.where.node if _NODE.fullmatch(root.where.node) else ""
-    is_hardware = root.failure in _DRAIN and root.confidence >= _SURE
+    is_hardware = root.failure in _DRAIN and root.confidence >= _SURE and _is_accused(root)
     if is_hardware and node:
         reason = f"opsk: {root.failure.value}".replace("'", "")
         actions.append(Action(
@@ -187,6 +212,13 @@ def list_actions(root: Cause | None, job: JobFacts | None, recurrence: tuple[Rec
         if each.lemon >= _LEMON
     ]  # fmt: skip
     return tuple(actions[:8])
+
+
+def _is_accused(root: Cause) -> bool:
+    """Return whether a sign speaks of the node itself: an operation that failed is of both ends, or of the set-up."""
+    return root.failure is not FailureClass.FABRIC or any(
+        each.origin in _WITNESSES or each.signature not in _OF_BOTH_ENDS for each in root.findings
+    )
 
 
 def _list_advice(root: Cause, audience: Audience) -> list[Action]:
@@ -234,6 +266,13 @@ def _list_next_steps(root: Cause, job: JobFacts | None, node: str) -> list[Actio
     if root.failure in (FailureClass.CANCELLED, FailureClass.TIME_LIMIT):
         return []
     number = job.job_id if job is not None and _JOB.fullmatch(job.job_id) else ""
+    if root.failure in _DRAIN and not _is_accused(root):
+        return [
+            Action(
+                what="submit it again; leave out the nodes that it names where it fails there again",
+                audience=Audience.USER,
+            )
+        ]
     if root.failure in _DRAIN and node:
         return [Action(
             what=f"submit it again without {node}; it goes on from its last checkpoint", audience=Audience.USER,

@@ -142,18 +142,18 @@ def _list_progress_moments(evidence: Evidence) -> list[Moment]:
 def _list_finding_moments(findings: Sequence[Finding], root: Cause | None) -> list[Moment]:
     """Return the findings that matter, each text once for all ranks that print it."""
     of_root = _list_root_ids(root)
-    groups: dict[tuple[str, Role, tuple[str, ...]], list[Finding]] = {}
+    groups: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
     for finding in findings:
         if finding.role in (Role.ADVICE, Role.PROGRESS) and finding.signature not in _SHOWN:
             continue
         where = (finding.place.node, finding.place.pci, finding.place.hca) if finding.origin in _OF_PARTS else ()
-        groups.setdefault((find_meaning(finding), finding.role, where), []).append(finding)
+        groups.setdefault((find_meaning(finding), where), []).append(finding)
     moments = []
-    for (what, role, _), group in groups.items():
+    for (what, _), group in groups.items():
         ordered = sorted(group, key=lambda each: each.time_s if each.time_s is not None else float("inf"))
         first = next((each for each in ordered if id(each) in of_root), ordered[0])
         place = _join_places(group, first)
-        moments.append(Moment(time_s=first.time_s, what=what, place=place, role=role, finding=first))
+        moments.append(Moment(time_s=first.time_s, what=what, place=place, role=first.role, finding=first))
     return moments
 
 

@@ -215,7 +215,7 @@ def _build_context(report: Report) -> dict[str, Any]:
             for each in report.actions
         ],
         "evidence": [
-            _evidence_context(finding) for finding in (root.findings if root is not None else ())[:_MAX_EVIDENCE]
+            _evidence_context(finding) for finding in (root.lines if root is not None else ())[:_MAX_EVIDENCE]
         ],
         "alternatives": [_cause_context(cause) for cause in report.alternatives],
         "missing": [

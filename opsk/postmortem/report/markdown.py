@@ -128,7 +128,7 @@ def _render_evidence(root: Cause | None) -> list[str]:
     """Render the evidence of the cause."""
     if root is None or not root.findings:
         return []
-    rows = [f"- {format_code(format_source(finding))}: {format_code(finding.text)}" for finding in root.findings[:12]]
+    rows = [f"- {format_code(format_source(finding))}: {format_code(finding.text)}" for finding in root.lines[:12]]
     return ["## Evidence", "", *rows, ""]
 
 

@@ -70,3 +70,47 @@ def test_of_mpi_that_could_not_start_nothing_is_sure_but_what_stands_around_it(t
     assert (named(report), report.root.confidence < 0.6) == ("config", True)
     device = "n05:1234:1300 [3] NCCL WARN NET/IB : mlx5_3:1 async fatal event: local catastrophic error\n"
     assert named(explained(tmp_path, device + says)) == "fabric"
+
+
+def test_the_processes_that_jax_missed_are_named(tmp_path: Path) -> None:
+    says = "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0. # of tasks that reached the barrier: 4/8. The first task at the barrier: /job:jax_worker/replica:0/task:0. Some timed out task names:\n"
+    tasks = "".join(f"/job:jax_worker/replica:0/task:{task}\n" for task in (6, 2, 3, 1))
+    report = explained(tmp_path, f"{HEAD}{FRAMES}{says}{tasks}")
+    assert report.root is not None
+    assert report.root.what.endswith("processes 1-3, 6 did not come")
+
+
+@pytest.mark.parametrize(
+    ("joined", "words"),
+    [(12, "12 of 16 had come"), (32, "32 came where 16 were expected, those of an earlier start among them")],
+)
+def test_how_many_ranks_had_come_is_said(joined: int, words: str, tmp_path: Path) -> None:
+    says = f"RuntimeError: Timed out initializing process group in store based barrier on rank: 6, for key: store_based_barrier_key:1 (world_size=16, worker_count={joined}, timeout=0:30:00)\n"
+    report = explained(tmp_path, f"{HEAD}{FRAMES}{says}")
+    assert report.root is not None
+    assert report.root.what.endswith(words)
+
+
+def test_a_node_is_not_drained_for_what_both_ends_may_have_done(tmp_path: Path) -> None:
+    """Its own adapter's event accuses it."""
+    gone = "n05:1234:1300 [3] NCCL WARN NET/IB : Got completion from peer 10.0.0.7<481> with status=12 opcode=0 len=0 vendor err 129\n"
+    own = "n05:1234:1300 [3] NCCL WARN NET/IB : mlx5_3:1 async fatal event: local catastrophic error\n"
+    for text, drains in ((gone, False), (own, True)):
+        report = explained(tmp_path, text)
+        assert named(report) == "fabric"
+        assert any("State=DRAIN" in action.command for action in report.actions) is drains
+        assert any("--exclude" in action.command for action in report.actions) is drains
+
+
+def test_two_signs_in_one_line_are_one_witness_and_shown_once(tmp_path: Path) -> None:
+    report = explained(tmp_path, "PMII_singinit: execv failed: No such file or directory\n")
+    assert report.root is not None
+    assert not any("signs agree" in each for each in report.root.why)
+    assert len(report.root.lines) == 1
+
+
+def test_gpus_that_cannot_reach_each_other_are_no_driver_that_is_too_old(tmp_path: Path) -> None:
+    says = "RuntimeError: CUDA error: peer access is not supported between these two devices\n"
+    report = explained(tmp_path, f"{HEAD}{FRAMES}{says}")
+    assert report.root is not None
+    assert (named(report), "cannot reach each other" in report.root.what) == ("config", True)

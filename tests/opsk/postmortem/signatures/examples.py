@@ -132,6 +132,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "peer access over NVLink is enabled",
     ),
     "cuda.driver_mismatch": ("the provided PTX was compiled with an unsupported toolchain.", "driver version 550.54"),
+    "cuda.no_peer_access": (
+        "RuntimeError: CUDA error: peer access is not supported between these two devices",
+        "peer access is enabled between these two devices",
+    ),
     "gpu.driver_replaced": (
         "Failed to initialize NVML: Driver/library version mismatch",
         "NVML library version: 550.54",
