@@ -38,9 +38,14 @@ def read_text(path: Text, invocation: Invocation, reading: Reading) -> tuple[str
         return None, ""
     if place in reading.files:
         return reading.files[place], place
+    ask_for(place, reading)
+    return None, ""
+
+
+def ask_for(place: str, reading: Reading) -> None:
+    """Ask for a text by its path from where the job starts, where the job has GPUs."""
     if reading.has_gpus or any(reading.findings.get(f"plan.{name}") for name in ("gpus", "gpus_per_node")):
         reading.missing_files.append(place)
-    return None, ""
 
 
 def compose_settings(

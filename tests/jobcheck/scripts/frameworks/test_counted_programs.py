@@ -211,3 +211,77 @@ class Experiment:
     files = {"run.py": text, "experiment.py": module}
     assert read("python run.py", files).is_training
     assert not read("python run.py --fit 0", files).is_training
+
+
+def test_modules_of_a_program_that_starts_in_another_folder_are_asked_for_there() -> None:
+    files = {"work/train.py": TRAIN.format(module="nets")}
+    missing = read("cd work\npython train.py", files).missing_files
+    assert "work/nets.py" in missing
+    assert not any("work/work" in path for path in missing)
+    assert count("cd work\npython train.py", {**files, "work/nets.py": MODEL}) == "192-192"
+
+
+def test_a_class_that_has_the_name_of_its_module_is_the_class() -> None:
+    files = {
+        "train.py": TRAIN.format(module="nets"),
+        "nets/__init__.py": "from .Net import Net as Net\n",
+        "nets/Net.py": MODEL,
+    }
+    assert count("python train.py", files) == "192-192"
+
+
+def test_the_trainings_of_a_list_are_followed_each() -> None:
+    text = """
+import torch
+from model import Net
+def fit(model, optimizer):
+    for batch in get_loader():
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+for row in [{"width": 3}, {"width": 5}]:
+    model = Net(row["width"], 1, False)
+    fit(model, torch.optim.SGD(model.parameters()))
+"""
+    assert count("python train.py", {"train.py": text, "model.py": MODEL}) == "9-25"
+
+
+def test_the_classes_that_files_of_settings_name_are_made_with_what_these_say() -> None:
+    text = """
+import hydra
+import torch
+@hydra.main(config_path="conf", config_name="base")
+def main(cfg):
+    model = hydra.utils.instantiate(cfg.model)
+    make = hydra.utils.instantiate(cfg.optimizer)
+    optimizer = make(params=model.parameters())
+    for batch in get_loader():
+        model(batch).sum().backward()
+if __name__ == "__main__":
+    main()
+"""
+    settings = """
+model:
+  _target_: nets.parts.Pair
+  first:
+    _target_: nets.parts.Net
+    width: 3
+    depth: 2
+    bias: false
+  width: ${size}
+optimizer:
+  _target_: torch.optim.SGD
+  _partial_: true
+  lr: 0.1
+size: 4
+"""
+    module = f"""{MODEL}
+class Pair(nn.Module):
+    def __init__(self, first, width):
+        super().__init__()
+        self.first = first
+        self.last = nn.Linear(width, width, bias=False)
+"""
+    files = {"train.py": text, "conf/base.yaml": settings}
+    assert "nets/parts.py" in read("python train.py", files).missing_files
+    assert count("python train.py", {**files, "nets/parts.py": module}) == "34-34"
+    assert count("python train.py model.first.width=5", {**files, "nets/parts.py": module}) == "66-66"

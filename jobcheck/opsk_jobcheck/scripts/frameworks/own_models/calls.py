@@ -22,7 +22,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.layers import (
     make_layer,
     make_parameter,
 )
-from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON
+from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON, MAX_DEPTH
 from opsk_jobcheck.scripts.frameworks.own_models.names import BUILTINS
 from opsk_jobcheck.scripts.frameworks.own_models.own_calls import NAMED, OwnCalls, is_own_model
 from opsk_jobcheck.scripts.frameworks.own_models.packages import (
@@ -187,6 +187,8 @@ class Calls(OwnCalls):
             given = keywords.get("args", positional[1] if len(positional) > 1 else ())
             rest = list(given) if isinstance(given, list | tuple) else []
             return self.follow(positional[0], [DATA, *rest] if last == "spawn" else rest, {}, node, frame)
+        if name in ("hydra.utils.instantiate", "hydra.utils.call") and positional:
+            return self.instantiate(positional[0], keywords, node, frame)
         if name == "fire.Fire" and (started := self._find_started(positional, frame)) is not None:
             return self.follow_started(started, node, frame)
         if HARMLESS.match(name):
@@ -197,6 +199,42 @@ class Calls(OwnCalls):
         if public is not None or not last[:1].isupper():
             return public or (DATA if name.startswith("torch.") and not name.startswith("torch.hub") else OPEN)
         return self.bear(Module(last, {"?": OPEN}, is_model=NO_MODULES.search(last) is None))
+
+    def instantiate(self, table: Any, keywords: dict[str, Any], node: ast.Call, frame: Frame) -> Any:
+        """Return the object that a table of settings describes: its class, and what that is made with."""
+        rows = self._list_rows(table, frame)
+        target = rows.pop("_target_", None) if rows is not None else None
+        if rows is None or not isinstance(target, str) or self.depth >= MAX_DEPTH:
+            return OPEN
+        module, _, name = target.rpartition(".")
+        known = self.files.resolve(f"{module}:{name}", frame.file) if module else OPEN
+        value = self.look_up_in_file(known[1], known[0]) if isinstance(known, tuple) else known
+        is_partial, is_nested = rows.pop("_partial_", False), rows.pop("_recursive_", True) is not False
+        self.depth += 1
+        try:
+            given = {
+                key: self._make_nested(row, node, frame) if is_nested else row
+                for key, row in rows.items()
+                if isinstance(key, str) and not key.startswith("_")
+            }
+            if is_partial is True:
+                return Partial(value, rows.get("_args_", []), {**given, **keywords})
+            return self.call(value, [], {**given, **keywords}, node, frame) if isinstance(value, CALLABLE) else OPEN
+        finally:
+            self.depth -= 1
+
+    def _make_nested(self, value: Any, node: ast.Call, frame: Frame) -> Any:
+        """Return a value of a table, made where it describes an object."""
+        rows = self._list_rows(value, frame)
+        return self.instantiate(value, {}, node, frame) if rows is not None and "_target_" in rows else value
+
+    def _list_rows(self, table: Any, frame: Frame) -> dict[Any, Any] | None:
+        """Return the rows of a table of settings; ``None`` for anything else."""
+        if isinstance(table, Settings) and table.of_file:
+            return {name: self.find_setting(table, name) for name in self.settings.list_names(table.path)}
+        if isinstance(table, Module) and not table.is_model and table.definition is None:
+            return dict(table.attributes)
+        return dict(table) if isinstance(table, dict) else None
 
     def _find_started(self, positional: Sequence[Any], frame: Frame) -> FunctionValue | None:
         """Return the function that Fire starts: one that it is given, or that the first word of the command names."""

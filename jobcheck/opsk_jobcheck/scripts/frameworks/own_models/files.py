@@ -108,11 +108,14 @@ class Files:
         module, _, name = target.partition(":")
         if not name:
             return self.find(module, file) or External(module)
+        package = self.find(module, file)
+        if package is not None and package is not file and (name in package.nodes or name in package.imports):
+            return package, name  # a package may give the class of a module the name of the module
         dot = "" if module.endswith(".") or not module else "."
         if (whole := self.find(f"{module}{dot}{name}", file)) is not None:
             return whole
-        if (known := self.find(module, file)) is not None:
-            return known, name
+        if package is not None:
+            return package, name
         return External(f"{module.lstrip('.')}.{name}")
 
 

@@ -56,6 +56,9 @@ class LookUp(Protocol):
     def find_given(self, name: str) -> Any:
         """Return a value of the command line; ``ABSENT`` where none is given, ``DATA`` where it is not known."""
 
+    def list_names(self, path: tuple[str, ...]) -> list[str]:
+        """Return the names of the settings of files below a dotted name."""
+
     def find_words(self) -> list[Any] | None:
         """Return the words of the command after the program, ``DATA`` for each that is not known; ``None`` for none."""
 

@@ -82,6 +82,13 @@ def is_own_model(value: Module | Choice) -> bool:
     )
 
 
+def _is_started_by_hydra(function: FunctionValue) -> bool:
+    """Return whether a function gets the settings that Hydra composes."""
+    rows = getattr(function.node, "decorator_list", ())
+    names = [ast.unparse(row.func) for row in rows if isinstance(row, ast.Call)]
+    return any(name == "hydra.main" or (name == "main" and "main" in function.file.imports) for name in names)
+
+
 def _makes_later(kind: ClassValue) -> bool:
     """Return whether a class makes layers when it is used, not when it is made."""
     methods = (find_method(kind.node, name) for name in _LATER)
@@ -179,6 +186,8 @@ class OwnCalls(Builtins):
     ) -> Any:
         """Follow a function and return its result."""
         owner, given = function.owner, positional
+        if not given and not keywords and _is_started_by_hydra(function):
+            given = [Settings(of_file=True)]
         if owner is not None:
             given = [owner, *positional]
         elif function.kind is not None and positional and isinstance(positional[0], Module):

@@ -27,6 +27,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 )
 
 MAX_ITEMS = 512
+MAX_TRAININGS = 4
+"""Trainings of one program that are followed each."""
 MAX_ROUNDS = 24
 """Rounds of a loop that are followed where it makes no modules."""
 
@@ -161,7 +163,8 @@ class Statements(Machine):
         if id(statement) in frame.file.digest.trains or self.may_train(statement, frame.file):
             return self.train(statement, frame)
         value = self.evaluate(statement.iter, frame)
-        items = iterate(value)
+        is_long = isinstance(value, range) and len(value) > MAX_ITEMS
+        items = None if is_long and not self.makes_modules(statement, frame) else iterate(value)
         if items is not None and len(items) > MAX_ROUNDS and not self.makes_modules(statement, frame):
             items = None
         if items is None:
@@ -224,10 +227,23 @@ class Statements(Machine):
             self.finish()
             self._forget(statement, frame)
             return GO_ON
-        if isinstance(statement, ast.For | ast.AsyncFor):
-            self.assign(statement.target, DATA, frame)
-        flow = self.run(statement.body, frame)
+        flow, ended = GO_ON, None
+        for item in self.list_rounds(statement, frame):
+            if isinstance(statement, ast.For | ast.AsyncFor):
+                self.assign(statement.target, item, frame)
+            try:
+                flow = self.run(statement.body, frame)
+            except FinishedError as error:
+                ended = error
+        if ended is not None:
+            raise ended
         return flow if flow[0] is End.RETURN else GO_ON
+
+    def list_rounds(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> list[Any]:
+        """Return what the rounds of a loop that trains differ by: several trainings, or one for numbers (of epochs)."""
+        value = None if isinstance(statement, ast.While) else self.evaluate(statement.iter, frame)
+        items = value[:1] if isinstance(value, range) else value if isinstance(value, list | tuple) else []
+        return list(items) if 0 < len(items) <= MAX_TRAININGS else [DATA]
 
     def finish(self) -> None:
         """End where the training begins, and the optimizer has the parameters of the models.

@@ -37,6 +37,10 @@ class _Questions:
         """Return a value of the command line."""
         return self._note(("given", name), self.settings.find_given(name))
 
+    def list_names(self, path: tuple[str, ...]) -> list[str]:
+        """Return the names of the settings of files below a dotted name."""
+        return list(self._note(("names", path), self.settings.list_names(path)))
+
     def find_words(self) -> list[Any] | None:
         """Return the words of the command."""
         words = self._note(("words",), self.settings.find_words())
@@ -62,6 +66,7 @@ class _Questions:
             "find": lambda path, of_file: settings.find(path, of_file=of_file),
             "given": settings.find_given,
             "words": settings.find_words,
+            "names": settings.list_names,
             "variable": settings.find_variable,
             "file": settings.find_file,
         }

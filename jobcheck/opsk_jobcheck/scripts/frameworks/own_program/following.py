@@ -55,7 +55,8 @@ def follow(settings: ProgramSettings, program: Program, invocation: Invocation, 
     source = settings.source
     if source is None or not (_imports(source, _PACKAGES) or any(not is_installed(name) for name in source.imports)):
         return None
-    files = read_model_files(program, invocation, reading)
+    targets = [entry.value for name, entry in settings.of_files if name.endswith("_target_")]
+    files = read_model_files(program, invocation, reading, [x for x in targets[:MAX_WORDS] if isinstance(x, str)])
     if not files:
         return None
 

@@ -7,10 +7,10 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
-from opsk_jobcheck.scripts.bash.values import Invocation, literal
+from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.own_models.files import parse_file
 from opsk_jobcheck.scripts.frameworks.own_models.values import File
-from opsk_jobcheck.scripts.frameworks.program_files import list_programs, read_text
+from opsk_jobcheck.scripts.frameworks.program_files import ask_for, list_programs, read_text
 from opsk_jobcheck.scripts.frameworks.python.parts import SETTINGS_MODULES, is_installed
 from opsk_jobcheck.scripts.launchers.programs import Program
 from opsk_jobcheck.scripts.settings.reader import Reading
@@ -34,8 +34,16 @@ _DATA = re.compile(r"data|loader|transform|augment", re.IGNORECASE)
 """Modules that may define data sets, which say what a model gets."""
 
 
-def read_model_files(program: Program, invocation: Invocation, reading: Reading) -> list[File]:
-    """Return the program's file and those of its models, as far as they are at hand; others are asked for."""
+def read_model_files(
+    program: Program, invocation: Invocation, reading: Reading, targets: Sequence[str] = ()
+) -> list[File]:
+    """Return the program's file and those of its models, as far as they are at hand; others are asked for.
+
+    Parameters
+    ----------
+    targets
+        Classes that files of settings name, with their modules.
+    """
     files: dict[str, File] = {}
     for path in list_programs(program, invocation):
         text, place = read_text(path, invocation, reading)
@@ -45,24 +53,28 @@ def read_model_files(program: Program, invocation: Invocation, reading: Reading)
     if not files:
         return []
     first = next(iter(files.values()))
+    named = [(module, name) for module, _, name in (target.rpartition(".") for target in targets) if module]
     words = frozenset(program.known_words)
-    _add_imported(files, first, reading, words)
-    _ask_for_others(list(files.values()), first, invocation, reading, words)
+    _add_imported(files, first, reading, words, named)
+    _ask_for_others(list(files.values()), first, reading, words, named)
     return list(files.values())
 
 
-def _add_imported(files: dict[str, File], first: File, reading: Reading, words: frozenset[str]) -> None:
+def _add_imported(
+    files: dict[str, File], first: File, reading: Reading, words: frozenset[str], named: Sequence[tuple[str, str]]
+) -> None:
     """Add the modules that are at hand: those that are imported, the likeliest to define models first, then others."""
     waiting: list[tuple[int, int, str]] = []
     seen: set[str] = set()
     room = [MAX_CHARS]
 
     def list_imported(file: File) -> None:
-        for module, name in _list_modules(file, words):
-            for place in _list_places(module, name, file, first):
-                if place in reading.files and place not in seen:
-                    seen.add(place)
-                    heapq.heappush(waiting, (_rank(f"{module}.{name}"), len(seen), place))
+        for module, name in (*(named if file is first else ()), *_list_modules(file, words)):
+            places = (place for place in _list_places(module, name, file, first) if place in reading.files)
+            place = next(places, "")
+            if place and place not in seen:
+                seen.add(place)
+                heapq.heappush(waiting, (_rank(f"{module}.{name}"), len(seen), place))
 
     list_imported(first)
     while waiting and len(files) < MAX_FILES:
@@ -87,13 +99,13 @@ def _parse(place: str, files: dict[str, File], room: list[int], reading: Reading
 
 
 def _ask_for_others(
-    files: Sequence[File], first: File, invocation: Invocation, reading: Reading, words: frozenset[str]
+    files: Sequence[File], first: File, reading: Reading, words: frozenset[str], named: Sequence[tuple[str, str]]
 ) -> None:
     """Ask for modules that may define models and are not at hand."""
     known = {file.path for file in files}
     missing: list[tuple[int, list[str]]] = []
     for file in files:
-        for module, name in _list_modules(file, words):
+        for module, name in (*(named if file is first else ()), *_list_modules(file, words)):
             places = _list_places(module, name, file, first)
             if known.isdisjoint(places):
                 missing.append((_rank(f"{module}.{name}"), places))
@@ -104,7 +116,8 @@ def _ask_for_others(
         left = [place for place in (*likely, *places) if place not in reading.unread]
         asked += [place for place in left[: 1 if likely else MAX_TRIED] if place not in asked]
     for place in asked[:MAX_ASKED]:
-        read_text(literal(place, invocation.line), invocation, reading)
+        if place not in reading.files:
+            ask_for(place, reading)
 
 
 def _rank(name: str) -> int:
@@ -139,7 +152,8 @@ def _list_modules(file: File, words: frozenset[str] = frozenset()) -> Iterator[t
             yield f"{module}{'' if module.endswith('.') else '.'}{name}", ""
         if module in seen or is_installed(module):
             continue
-        is_one = _MODELS.search(name) or _CONSTANT.fullmatch(name) or _DATA.search(f"{module}.{name}")
+        is_near = module.startswith(".") and _MODELS.search(posixpath.basename(posixpath.dirname(file.path)))
+        is_one = is_near or _MODELS.search(name) or _CONSTANT.fullmatch(name) or _DATA.search(f"{module}.{name}")
         if is_one or _may_define(module, name):
             seen.add(module)
             yield module, name

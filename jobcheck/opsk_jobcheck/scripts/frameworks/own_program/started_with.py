@@ -66,6 +66,12 @@ class StartedWith:
             return DATA if self._settings.closed else ABSENT
         return DATA if entry.why else parse_text(entry.value)
 
+    def list_names(self, path: tuple[str, ...]) -> list[str]:
+        """Return the names of the settings of files below a dotted name."""
+        start = "".join(f"{part}." for part in path)
+        names = (name.removeprefix(start) for name in (*self._of_files, *self._dotted) if name.startswith(start))
+        return list(dict.fromkeys(name.partition(".")[0] for name in names))[:MAX_ROW]
+
     def find_words(self) -> list[Any] | None:
         """Return the words of the command after the program; ``None`` where their number is not known."""
         return list(self._words) if self._words is not None else None

@@ -6,11 +6,12 @@ Source: ``torch/utils/data`` of PyTorch 1.8 to 2.9 and ``torchvision/datasets`` 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from opsk_jobcheck.scripts.frameworks.own_models.files import Files
+from opsk.frameworks.settings.usual_settings import IMAGE_SIDES
+from opsk_jobcheck.scripts.frameworks.own_models.files import Files, find_method
 from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.names import NO_CALL
 from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import make_tensor
@@ -86,12 +87,26 @@ class DataSets(Forward):
         if self._is_of_data(kind):
             self.use_arguments(positional, keywords, node, frame)
             return Made(OWN, (kind, positional), keywords)
-        return super().make_instance(kind, positional, keywords, node, frame)
+        value = super().make_instance(kind, positional, keywords, node, frame)
+        if isinstance(value, Module) and value.is_model:
+            self._note_side(kind, positional, keywords)
+        return value
+
+    def _note_side(self, kind: ClassValue, positional: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+        """Note the side of the images that the constructor of a model is given."""
+        constructor = find_method(kind.node, "__init__")
+        names = [row.arg for row in constructor.args.args[1:]] if constructor is not None else []
+        given = {**dict(zip(names, positional, strict=False)), **keywords}
+        for name in IMAGE_SIDES:
+            self.sides += read_sides(given[name]) or () if name in given else ()
 
     def _is_of_data(self, kind: ClassValue) -> bool:
         """Return whether objects of a class are data sets, or make them."""
         bases = [base for row in self.list_bases(kind) for base in row.node.bases]
-        return any(getattr(base, "attr", getattr(base, "id", "")).endswith(_BASES) for base in bases)
+        is_plain = not any(ast.unparse(base).endswith("Module") for base in bases)
+        return any(getattr(base, "attr", getattr(base, "id", "")).endswith(_BASES) for base in bases) or (
+            is_plain and all(find_method(kind.node, name) is not None for name in ("__getitem__", "__len__"))
+        )
 
     def call(self, target: Any, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame) -> Any:
         """Return the result of a call; of a transform, that of an image."""

@@ -45,6 +45,8 @@ _METRICS = re.compile(
     r"|MeanMetric|R2Score|MetricCollection|MeanAbsoluteError|PeakSignalNoiseRatio"
 )
 """Classes of torchmetrics."""
+_EVALUATION = re.compile(r"_?(run_|do_)?(val|vali|valid|validate|validation|test|eval|evaluate|evaluation)(_\w{1,40})?")
+"""Functions that evaluate, by their names."""
 _REPEATS = "how often line "
 _LOADERS = ("train_dataloaders", "train_dataloader", "train_loader", "datamodule")
 
@@ -89,6 +91,9 @@ class TrainingSteps(DataSets):
     ) -> Any:
         """Follow a function; one that trains without a loop is a step."""
         code, trains = function.node, function.file.digest.trains
+        if id(code) in trains and _evaluates(code, function.file):
+            self.use_arguments(positional, keywords, node, frame)
+            return DATA
         if self.tape is not None and id(code) in trains:
             self.measured.add(id(code))
         if isinstance(code, ast.Lambda) or self.tape is not None or id(code) not in trains:
@@ -222,8 +227,9 @@ class TrainingSteps(DataSets):
             if is_made(value):
                 is_step, batch = True, self.make_batch(value, frame)
             else:
-                items = iterate(value)
-                batch = items[0] if items else DATA
+                batch, *others = self.list_rounds(statement, frame)
+                for item in others if not is_step else ():
+                    self._run_round(statement, item, frame)
         if is_step and self.tape is None:
             trains = _calls_backward(statement, frame.file)
             self._take_step(lambda: self._run_round(statement, batch, frame), statement, trains=trains)
@@ -287,6 +293,11 @@ class TrainingSteps(DataSets):
                 memory, is_training = self.end_step(), tape.largest is not None or bool(tape.saved)
                 if is_training or memory.reason:  # an evaluation saves nothing
                     self.step_memories.append(memory)
+
+
+def _evaluates(code: ast.AST, file: File) -> bool:
+    """Return whether a function only evaluates, which takes less memory than the training that is followed."""
+    return _EVALUATION.fullmatch(getattr(code, "name", "")) is not None and not _calls_backward(code, file)
 
 
 def _goes_back(statement: ast.For | ast.AsyncFor | ast.While, file: File) -> bool:

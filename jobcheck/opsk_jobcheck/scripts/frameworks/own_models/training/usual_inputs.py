@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from opsk.workload.public_models.measured import find_measured
+from opsk_jobcheck.scripts.frameworks.own_models.public_parts import WHOLE
 from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import make_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.training.transforms import USUAL_CHANNELS
 from opsk_jobcheck.scripts.frameworks.own_models.values import Choice, Module, Tensor
 
 MAX_MODULES = 256
@@ -49,6 +52,8 @@ def make_usual_input(model: Module, inputs: Inputs) -> Tensor | None:
     channels, features = first.attributes.get("in_channels"), first.attributes.get("in_features")
     if first.name == "Conv2d" and isinstance(channels, int) and inputs.side:
         return make_tensor((inputs.batch, channels, inputs.side, inputs.side), "float32")
+    if first.layer is not None and first.layer[0] == WHOLE and inputs.side and find_measured(first.name) is not None:
+        return make_tensor((inputs.batch, USUAL_CHANNELS, inputs.side, inputs.side), "float32")
     if first.name == "Embedding" and inputs.length:
         return make_tensor((inputs.batch, inputs.length), "int64")
     if first.name == "Linear" and isinstance(features, int) and all(layer.name in _OF_ROWS for layer in layers):

@@ -39,6 +39,9 @@ class NoSettings:
     def find_given(self, name: str) -> Any:
         return ABSENT
 
+    def list_names(self, path: tuple[str, ...]) -> list[str]:
+        return []
+
     def find_words(self) -> list[Any] | None:
         return None
 

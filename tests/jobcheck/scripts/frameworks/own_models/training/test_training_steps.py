@@ -155,3 +155,54 @@ def test_samples_of_several_parts_are_not_taken_for_one() -> None:
     own = "class Own(Dataset):\n    def __getitem__(self, index):\n        return self.rows[index]\n"
     loop = own + "for x in DataLoader(Own(), batch_size=64):\n    model(x).sum().backward()"
     assert follow(PROGRAM + loop, Inputs(is_single=False)).saved_bytes.high is None
+
+
+def test_a_function_that_evaluates_is_left_out_of_the_step() -> None:
+    text = f"""{PROGRAM}
+def validate(model, rows):
+    with torch.no_grad():
+        for row in rows:
+            unknown_metric(model(row), row)
+def fit(model, loader):
+    for x, y in loader:{STEP.format("    ")}
+        validate(model, other_rows)
+fit(model, loader)
+"""
+    step = follow(text)
+    assert step.reason == ""
+    assert step.saved_bytes.high is not None
+
+
+def test_a_number_of_which_nothing_is_known_scales_a_tensor() -> None:
+    text = f"""{PROGRAM}
+for x, y in loader:
+    loss = torch.load("noise.pt").mul(model(x)).sum()
+    loss.backward()
+"""
+    assert follow(text).reason == ""
+
+
+def test_the_side_of_images_is_what_the_model_is_made_for() -> None:
+    text = """
+import torch
+import torch.nn as nn
+from torch.utils.data import DataLoader
+class Net(nn.Module):
+    def __init__(self, img_size):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 8, 3, padding=1)
+    def forward(self, x):
+        return self.layer(x)
+class Slides:
+    def __len__(self):
+        return 9
+    def __getitem__(self, index):
+        return read_slide(index)
+model = Net(img_size=32)
+for x in DataLoader(Slides(), batch_size=4):
+    model(x).sum().backward()
+"""
+    step = follow(text)
+    assert step.reason == ""
+    assert step.saved_bytes.high is not None
+    assert 4 * 11 * 32 * 32 * 4 <= step.saved_bytes.high <= 4 * 20 * 32 * 32 * 4
