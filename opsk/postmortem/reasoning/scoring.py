@@ -202,7 +202,7 @@ def _weigh_waiting(score: _Score, scene: Scene) -> None:
         score.times(3.0, "this is the rank that the others waited for")
 
 
-def _find_independent_signs(findings: Sequence[Finding]) -> set[str]:
+def _find_witnesses(findings: Sequence[Finding]) -> set[str]:
     """Return the signatures that stand in lines of their own: two that one line matches are one witness."""
     by_line: dict[tuple[str, int], str] = {}
     for finding in findings:
@@ -235,7 +235,7 @@ def _weigh_confirmations(score: _Score, scene: Scene) -> None:
             min(4.0, 1.5 ** len(same)),
             f"{', '.join(sorted(same))} say{'s' if len(same) == 1 else ''} the same of this place",
         )
-    kinds = _find_independent_signs(candidate.findings)
+    kinds = _find_witnesses(candidate.findings)
     if len(kinds) > 1:
         score.times(
             min(4.0, 1.6 ** (len(kinds) - 1)), f"{len(kinds)} different signs agree: {', '.join(sorted(kinds))}"

@@ -102,7 +102,7 @@ def test_a_node_is_not_drained_for_what_both_ends_may_have_done(tmp_path: Path) 
         assert any("--exclude" in action.command for action in report.actions) is drains
 
 
-def test_two_signs_in_one_line_are_one_witness_and_shown_once(tmp_path: Path) -> None:
+def test_one_line_is_one_witness_and_shown_once(tmp_path: Path) -> None:
     report = explained(tmp_path, "PMII_singinit: execv failed: No such file or directory\n")
     assert report.root is not None
     assert not any("signs agree" in each for each in report.root.why)
