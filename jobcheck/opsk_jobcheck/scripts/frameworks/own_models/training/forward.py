@@ -11,7 +11,6 @@ from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.layers import CONTAINERS, STACKS, Arguments
 from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON, MAX_STEPS, Flow, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.operations import patterns
-from opsk_jobcheck.scripts.frameworks.own_models.operations.elements import combine
 from opsk_jobcheck.scripts.frameworks.own_models.operations.module_calls import LAYER_RULES
 from opsk_jobcheck.scripts.frameworks.own_models.operations.public_models import run_measured
 from opsk_jobcheck.scripts.frameworks.own_models.operations.registry import OPERATIONS
@@ -41,7 +40,6 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 
 MAX_STEPS_OF_PASS = 20_000
 _CHECKPOINTS = frozenset({"torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint"})
-_ARITHMETIC = frozenset({"mul", "add", "sub", "div"})
 _SCALES = ("scale", "scale_loss")
 """Methods that return a loss times a factor."""
 
@@ -346,8 +344,6 @@ class Forward(Contexts):
                 return self.run_module(owner, positional, keywords, node, frame)
         if self.tape is None:
             return super().call_method(owner, name, positional, keywords, node, frame)
-        if owner is DATA and name.rstrip("_") in _ARITHMETIC and positional and is_tensor(positional[0]):
-            return combine(self.notes, name.rstrip("_"), positional[0], owner)
         if name in ("backward", "manual_backward"):
             return self._go_back(positional[0] if positional else owner, keywords)
         if name in _SCALES and positional and isinstance(positional[0], Tensor):

@@ -173,15 +173,6 @@ fit(model, loader)
     assert step.saved_bytes.high is not None
 
 
-def test_a_number_of_which_nothing_is_known_scales_a_tensor() -> None:
-    text = f"""{PROGRAM}
-for x, y in loader:
-    loss = torch.load("noise.pt").mul(model(x)).sum()
-    loss.backward()
-"""
-    assert follow(text).reason == ""
-
-
 def test_the_side_of_images_is_what_the_model_is_made_for() -> None:
     text = """
 import torch
