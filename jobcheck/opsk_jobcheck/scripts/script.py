@@ -11,7 +11,7 @@ from opsk.workload.public_models.measured import fixes_length
 from opsk.workload.roles import METHOD
 from opsk.workload.workload import Evidence, Problem, Unknown, Workload
 from opsk_jobcheck.scripts.bash.evaluate import run
-from opsk_jobcheck.scripts.bash.scope import DIRECTORY, resolve_path
+from opsk_jobcheck.scripts.bash.scope import DIRECTORY, START, resolve_path
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS
 from opsk_jobcheck.scripts.bash.values import RUNS_SHELL_TEXT, Invocation, Run, Text, literal
 from opsk_jobcheck.scripts.frameworks.engine_gpus import set_engine_apart
@@ -30,6 +30,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.program import (
     name_framework,
     read_own_parts,
     read_own_program,
+    takes_settings_of_trl,
 )
 from opsk_jobcheck.scripts.frameworks.recognition import (
     find_launcher,
@@ -69,7 +70,7 @@ from opsk_jobcheck.scripts.launchers.ranks import (
     state_launch,
 )
 from opsk_jobcheck.scripts.run_facts import Start, add_time_limit, read_run_facts
-from opsk_jobcheck.scripts.sbatch.directives import find_late_directives, read_directives
+from opsk_jobcheck.scripts.sbatch.directives import find_late_directives, read_directive_options, read_directives
 from opsk_jobcheck.scripts.sbatch.resources import Resources, build_slurm_variables, derive_values, merge
 from opsk_jobcheck.scripts.sbatch.statements import Statements, apply_statements, read_opsk_lines
 from opsk_jobcheck.scripts.separate_runs import list_other_runs, separate_runs
@@ -89,6 +90,8 @@ MAX_CUT_OFF = 4
 _NODE_COUNT_FLAGS = ("--nnodes", "--num-machines", "--num-nodes")
 _PROCESS_FLAGS = ("--nproc-per-node", "--num-gpus")
 _CONFIG_SUFFIX = "config.json"
+_MAY_BE_OF_TRL = {"hf-trainer": "trl", "hf-trainer+deepspeed": "trl", "accelerate": "trl + accelerate"}
+"""Frameworks by their flags, and what they are where the program's parser takes TRL's."""
 _SETS_UP = re.compile(r"(^|/)(\.\w*(rc|profile)|activate|conda\.sh|profile(\.d/.*)?|lmod\.sh|modules\.sh)$")
 """Files that set up a shell, not a training run; they are large, private, and what they set stays unknown."""
 _OTHER_CONFIGS = (
@@ -147,7 +150,8 @@ def read_script(
     arguments = None if given is None else tuple(literal(word, 0) for word in given)
     result = run(
         source,
-        given=build_slurm_variables(source, resources, request) | _build_shell_variables(request),
+        given=build_slurm_variables(source, resources, request)
+        | _build_shell_variables(request, is_moved="chdir" in read_directive_options(source)),
         environment=request.environment if request else None,
         arguments=arguments,
         files=files,
@@ -195,9 +199,17 @@ def _decode(text: str | bytes, file: str) -> tuple[str | None, Problem | None]:
     return text, None
 
 
-def _build_shell_variables(request: SlurmRequest | None) -> dict[str, Text]:
-    """Return the variables of a shell that is new, and those that say where the job starts, as far as that is known."""
+def _build_shell_variables(request: SlurmRequest | None, *, is_moved: bool) -> dict[str, Text]:
+    """Return the variables of a shell that is new, and those that say where the job starts, as far as that is known.
+
+    Parameters
+    ----------
+    is_moved
+        Whether the job starts in another directory than the one that it is submitted from.
+    """
     places: dict[str, Text] = {"IFS": literal(DEFAULT_IFS, 0)}
+    if not is_moved:
+        places["SLURM_SUBMIT_DIR"] = START
     if request and request.directory:
         places |= {DIRECTORY: literal(request.directory, 0), "PWD": literal(request.directory, 0)}
     if request and request.submit_directory:
@@ -256,7 +268,7 @@ def _read(
             read_trainable(chosen[1].invocation, findings, framework=chosen[1].framework)
         read_ranks(launch.launcher_flags if launch else get_arguments(chosen[1].invocation), findings)
     if chosen and chosen[1].framework in WITH_OWN_PARTS:
-        read_own_parts(chosen[1].invocation, reading)
+        read_own_parts(chosen[1].invocation, reading, is_trl=chosen[1].framework in ("trl", "trl + accelerate"))
     is_own = may_be_own_program(framework, is_read=chosen is not None)
     if command is not None and is_own and (not chosen or chosen[1].weight <= MAX_OWN_WEIGHT):
         tasks = compute_tasks_per_node(launch, resources)
@@ -313,6 +325,13 @@ def _read(
 def _choose_command(commands: Sequence[Invocation], reading: Reading) -> tuple[Reader, Match] | None:
     """Return the command to be read and its reader; not Megatron's where a program only has flags of its spelling."""
     chosen = _find_best_match(commands, READERS)
+    if chosen is not None and chosen[1].framework in _MAY_BE_OF_TRL:
+        match, asked = chosen[1], len(reading.missing_files)
+        source = find_source(match.invocation, reading)
+        if source is None:  # its reader asks for it, after what comes first
+            del reading.missing_files[asked:]
+        if takes_settings_of_trl(source):
+            return chosen[0], replace(match, framework=_MAY_BE_OF_TRL[match.framework])
     if chosen is None or chosen[0] is not MEGATRON or not may_be_lookalike(chosen[1], reading.run):
         return chosen
     if not is_lookalike(chosen[1], find_source(chosen[1].invocation, reading)):

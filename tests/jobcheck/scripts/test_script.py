@@ -54,6 +54,14 @@ def read(text: str | bytes, **more: object) -> Workload:
     return read_script(text, file="job.sh", **more)  # type: ignore[arg-type]
 
 
+def test_a_script_starts_in_the_directory_that_it_was_submitted_from() -> None:
+    starts = 'ROOT="${ROOT:-${SLURM_SUBMIT_DIR:-$PWD}}"\nexec "$ROOT/scripts/run.sh"\n'
+    assert read(HEAD + starts).missing_files == ("scripts/run.sh",)
+    run = {"scripts/run.sh": TRAIN}
+    assert read(HEAD + starts, files=run).plan.tp == 2
+    assert read(f"{HEAD}#SBATCH --chdir=/elsewhere\n{starts}").missing_files == ()
+
+
 def test_gpus_follow_from_the_slurm_lines() -> None:
     workload = read(HEAD + TRAIN)
     assert (workload.plan.nodes, workload.plan.gpus_per_node, workload.plan.gpus) == (2, 8, 16)

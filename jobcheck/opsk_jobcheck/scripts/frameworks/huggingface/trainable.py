@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
+from opsk.workload.worst_case import ADAPTER_RANK, ADAPTER_TARGETS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.settings.arguments import Setting, is_off, iterate_command_settings, normalise_name
 from opsk_jobcheck.scripts.settings.findings import Findings
@@ -35,6 +36,8 @@ _USER_PROGRAMS = frozenset({"hf-trainer", "hf-trainer+deepspeed"})
 WEIGHTS = "weights.dtype"
 """Option of a workload: the 16-bit format in which weights are loaded."""
 MAX_RANK = 4096
+USUAL_RANK = 16
+"""Rank of adapters where none is given: ``ModelConfig`` of TRL; PEFT's own is 8."""
 _ADAPTER_KINDS = re.compile(
     r"finetuning_type|tuner_type|train_type|sft_type|peft_method|adapter|adapter_type|peft_type"
 )
@@ -289,6 +292,9 @@ def read_trainable(
         if read and (BASE_BITS in read or WEIGHTS in findings.options or framework not in LOADED_AS_CONFIGURED):
             findings.options |= read
             return
+        if read:  # the base is in 16 or in 32 bits
+            rank, targets = read.get(RANK, str(USUAL_RANK)), read.get(TARGETS, "all")
+            findings.options |= {ADAPTER_RANK: rank, ADAPTER_TARGETS: targets}
     if reasons:
         what, place = reasons[0]
         findings.options[OPTION] = f"{_UNKNOWN}{what} ({place})"

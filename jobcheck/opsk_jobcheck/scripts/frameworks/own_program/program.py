@@ -6,6 +6,8 @@ A field that two settings state differently is unknown, and so is one that the p
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 
 from opsk.frameworks.settings.huggingface import MICRO
 from opsk.frameworks.settings.usual_settings import LAST_LENGTHS
@@ -83,6 +85,10 @@ MAX_OWN_WEIGHT = 1
 """Weight of the matches of such programs, at most: more of their flags are the framework's."""
 _TABLE = re.compile(r"\b\w{0,20}TrainingArguments\((?:[^()]|\([^()]{0,400}\)){0,2000}?\*\*\w")
 _TRAINERS = re.compile(r"[A-Z]\w{0,40}Trainer")
+_OF_TRL = re.compile(r"\w{0,40}(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO)Trainer")
+_SETTINGS_OF_TRL = re.compile(r"trl\.([\w.]{0,80}\.)?((SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Model)Config)")
+_ASKS_FOR_BF16 = re.compile(r"\bis_(torch_)?(bf16|bfloat16)(_gpu)?_(supported|available)\(")
+_PARSERS = ("HfArgumentParser", "H4ArgumentParser", "HfArgparser")
 
 
 def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | None) -> str:
@@ -128,6 +134,8 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     if reason and "plan.micro_batch" in findings.values:
         findings.mark_unknown("plan.micro_batch", reason, invocation.line)
     state_loss(settings, reading)
+    if not framework and WEIGHTS not in findings.options:
+        read_weights(find_weight_format(settings), findings)
     if settings.source is not None:
         state_trained_part(settings, reading, framework=framework)
         doubt_other_adapters(settings, reading)
@@ -159,11 +167,23 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
 def _read_trainer(settings: ProgramSettings, invocation: Invocation, reading: Reading) -> None:
     """State what the arguments of HuggingFace's Trainer say beyond the settings of any program."""
     stated = {name: entry for name in TRAINER_SETTINGS if (entry := settings.find((name,))) is not None}
+    stated |= _choose_16_bits(stated, settings)
     config = ConfigFile(path="", overrides=stated)
     read_settings(config, reading.findings, lengths=(*LAST_LENGTHS, *LENGTHS))
     read_memory(config, reading.findings)
     read_deepspeed_settings(config, invocation, reading)
     read_fsdp_settings(config, invocation, reading)
+
+
+def _choose_16_bits(stated: Mapping[str, Entry], settings: ProgramSettings) -> dict[str, Entry]:
+    """Return bf16 as switched on where a program takes that or fp16, by what the GPU can: both take the same memory."""
+    both = [stated[name] for name in ("bf16", "fp16") if name in stated]
+    lines = settings.source.lines if settings.source is not None else ()
+    if len(both) < 2 or not all(entry.why for entry in both) or not any(map(_ASKS_FOR_BF16.search, lines)):
+        return {}
+    text = "bf16, or fp16 where the GPU has none"
+    where = Entry(value=True, file=both[0].file, line=both[0].line, text=text)
+    return {"bf16": where, "fp16": replace(where, value=False)}
 
 
 def _doubt_precision(settings: ProgramSettings, reading: Reading) -> None:
@@ -175,14 +195,22 @@ def _doubt_precision(settings: ProgramSettings, reading: Reading) -> None:
         findings.mark_unknown("plan.precision", why, 0)
 
 
-def read_own_parts(invocation: Invocation, reading: Reading) -> None:
-    """State what the Python file of a Trainer program fixes: adapters, the length of a sequence and the model."""
+def read_own_parts(invocation: Invocation, reading: Reading, *, is_trl: bool = False) -> None:
+    """State what the Python file of a Trainer program fixes: adapters, the length of a sequence and the model.
+
+    Parameters
+    ----------
+    is_trl
+        Whether it is one of TRL, by its name or its settings.
+    """
     program, findings = find_program(invocation), reading.findings
     if program is None or EXAMPLES.fullmatch(program.file):
         check_samples(invocation, "", findings)
         return
     settings = collect_settings(program, invocation, reading)
     if settings.source is None:
+        if is_trl:  # its own programs take one text as a sample
+            check_samples(invocation, "", findings)
         return
     reading.own_names = find_own_names(settings)
     followed = follow(settings, program, invocation, reading) if is_open(settings) else None
@@ -252,6 +280,15 @@ def does_train(source: PythonSource | None) -> bool:
         or any(_TRAINERS.fullmatch(name) and name != "Trainer" for name in names)
         or ("Trainer" in names and "train" in names)
     )
+
+
+def takes_settings_of_trl(source: PythonSource | None) -> bool:
+    """Return whether a program's parser takes the settings of one of TRL's trainers, which it makes."""
+    if source is None or not any(name.partition(".")[0] == "trl" for name in source.imports):
+        return False
+    has_trainer = any(map(_OF_TRL.fullmatch, source.functions))
+    has_settings = any(_SETTINGS_OF_TRL.fullmatch(name) for name in source.imports)
+    return has_trainer and (any(source.find_calls("TrlParser")) or (has_settings and any(source.find_calls(*_PARSERS))))
 
 
 def _to_setting(name: str, entry: Entry) -> Setting:

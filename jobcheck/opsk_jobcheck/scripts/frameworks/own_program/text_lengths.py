@@ -36,10 +36,13 @@ def _find_sft_length(settings: ProgramSettings) -> Entry | None:
     """Return the default of TRL's trainer, where the program gives it no length, nor a table of settings."""
     source = settings.source
     calls = list(source.find_calls("SFTConfig", "SFTTrainer")) if source is not None else []
-    configs = [call for call in calls if call.function == "SFTConfig"]
+    # TRL before 0.9 took the Trainer's own arguments
+    names = ("SFTConfig",) if any(call.function == "SFTConfig" for call in calls) else ("TrainingArguments",)
+    configs = list(source.find_calls(*names)) if source is not None else []
     if source is None or len(configs) != 1 or ("output_dir" not in configs[0].keywords and configs[0].first.line == 0):
         return None
-    if any(not _SFT_LENGTHS.isdisjoint(call.keywords) for call in calls):
+    given = [value for call in calls for name, value in call.keywords.items() if name in _SFT_LENGTHS]
+    if any(not value.is_known or value.literal is not None for value in given):
         return None
     text = f"{source.get_line(configs[0].line)} (SFTTrainer's default)"
     return Entry(value=_SFT_LENGTH, file=settings.file, line=configs[0].line, text=text[:200])
