@@ -31,6 +31,10 @@ class FailureClass(StrEnum):
     SOFTWARE = "software"
 
 
+TRIFLE = "trifle"
+"""Field of a finding: a line of the job's script failed that was not what the job was for, after its program ran."""
+
+
 class Role(StrEnum):
     """The role of a finding in a failure."""
 

@@ -20,33 +20,18 @@ from opsk.postmortem.logs.openings import Opening
 from opsk.postmortem.logs.pieces import BROKEN, Piece, ReadLimits, describe_limits, open_log, read_limited_pieces
 from opsk.postmortem.logs.printers import Labels, LogEnd, find_printer, resolve_rank
 from opsk.postmortem.logs.progress import LabelTail, ProgressEnds
+from opsk.postmortem.logs.scripts import SURVIVED_BY_SCRIPTS, goes_on, is_last_word, is_trifle
 from opsk.postmortem.signatures.signature import Signature, signatures
-from opsk.postmortem.values import FailureClass, Finding, Origin, Place, RankProgress, Role
+from opsk.postmortem.values import TRIFLE, FailureClass, Finding, Origin, Place, RankProgress, Role
 
 _EXCEPTION = "python.exception"
 _ECHOED = re.compile(r"(?:\+{1,6} |declare -x |export )|[A-Z_][A-Z0-9_]{2,80}=")
 """Commands that a shell prints before it runs them (``set -x``), and environments that scripts print."""
-_SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.module_unknown", "shell.syntax")
-_IN_SCRIPT = re.compile(r": (?:line )?\d{1,6}: |Lmod|[Mm]odule|Conda|Environment")
 _ASKED_TO_END = "launcher.sigterm"
 _APART_BYTES = 160
 """More than the words by which Python joins two tracebacks: something else was printed between them."""
 _OF_END = ("top", "program", "apart", "chained")
 """What an exception that has a signature of its own takes over from its traceback."""
-_SCRIPT_GOES_ON_BYTES = 8192
-_SETS_UP = re.compile(
-    r": (?:line )?\d{1,6}: "
-    r"(?:(?:cd|module|ml|source|conda|mamba|micromamba|pushd|ulimit|nvidia-smi|lscpu|numactl|ccache)\b"
-    r"|\S{0,200}(?:activate|\.sh|\.bashrc|profile): No such file)"
-)
-_SET_UP_GOES_ON_LINES = 10
-"""A command that only prepares is not what the job was for: this many lines below it were printed by something else."""
-_MODULE_GOES_ON_LINES = 40
-"""The same for Lmod and Modules, which themselves print up to some twenty lines of advice."""
-_PYTHON_WARNED = re.compile(rb"\.py:\d{1,6}: \w{0,40}Warning: ")
-"""Where Python warns of what a program does, the program runs."""
-_BAR_IS_FULL, _BAR_BYTES = re.compile(rb"100%\|[^\r\n]{1,200}[\r\n]+$"), 400
-"""What the job was for has just been done to its end: a line of the script below that is no reason for a failure."""
 _OF_A_REQUEST = re.compile(r"\[(?:\w{1,40}/){0,4}serving_\w{1,40}\.py:\d{1,5}\]")
 """vLLM's front end logs what was wrong with a request, answers it, and serves the next (entrypoints/openai)."""
 _ANSWERED = b"Exception in ASGI application"
@@ -223,8 +208,12 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
     if _ECHOED.match(line.text):
         return  # a variable or a command, not a message
     text, role, line_number = line.text, signature.role, number
-    if signature.id in _SURVIVED_BY_SCRIPTS and _goes_on(signature.id, piece, line):
+    if signature.id in SURVIVED_BY_SCRIPTS and goes_on(signature.id, piece, line):
         role = Role.ADVICE
+    elif signature.id in SURVIVED_BY_SCRIPTS and is_trifle(piece, line):
+        fields |= {TRIFLE: "yes"}
+    if signature.follow == "last" and not is_last_word(piece, line):
+        return
     if signature.id == _ASKED_TO_END and line.label.startswith("ray"):
         role = Role.ADVICE  # Ray ends its workers so, whatever became of the job
     if signature.follow == "report":
@@ -243,7 +232,7 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
             return
         fields |= raised
         role = Role.CASCADE if is_plain_end(raised["type"]) else role
-    elif signature.follow:
+    elif signature.follow == "exception":
         exception = read_exception(piece.data, line)
         if exception is not None:
             extra, text, begin = exception
@@ -279,21 +268,6 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
             fields=fields,
         )
     )
-
-
-def _goes_on(signature: str, piece: Piece, line: LogLine) -> bool:
-    """Return whether much follows what a shell says of one of its script's lines: without ``set -e`` it goes on."""
-    if not _IN_SCRIPT.search(line.text):
-        return False
-    if _BAR_IS_FULL.search(piece.data[max(0, line.start - _BAR_BYTES) : line.start]) is not None:
-        return True
-    below = piece.data[line.end : line.end + _SCRIPT_GOES_ON_BYTES]
-    lines = below.count(b"\n")
-    if _SETS_UP.search(line.text) and (lines > _SET_UP_GOES_ON_LINES or _PYTHON_WARNED.search(below)):
-        return True
-    if signature == "shell.module_unknown" and lines > _MODULE_GOES_ON_LINES:
-        return True
-    return len(piece.data) - line.end >= _SCRIPT_GOES_ON_BYTES or not piece.is_near_end
 
 
 def _is_of_a_request(piece: Piece, line: LogLine) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from opsk.postmortem.reasoning.candidate import is_labelled
 from opsk.postmortem.reasoning.ends import ENDS_OF_COMMANDS, REPORTS_OF_ENDS
 from opsk.postmortem.reasoning.places import rank_identity
-from opsk.postmortem.values import Evidence, FailureClass, Finding, Origin, RankProgress, Role
+from opsk.postmortem.values import TRIFLE, Evidence, FailureClass, Finding, Origin, RankProgress, Role
 
 _RUN_BEGINS = "run.begins"
 EARLIER = "earlier_run"
@@ -56,7 +56,7 @@ def demote_earlier_runs(findings: Sequence[Finding], ranks: Sequence[RankProgres
 
 
 def with_run_notes(evidence: Evidence, findings: Sequence[Finding]) -> Evidence:
-    """Return evidence that notes which logs hold earlier runs that failed as well."""
+    """Return evidence that notes which logs hold earlier runs that failed, and which lines of scripts failed last."""
     last: dict[str, Finding] = {}
     for finding in findings:
         known = last.get(finding.source)
@@ -66,6 +66,12 @@ def with_run_notes(evidence: Evidence, findings: Sequence[Finding]) -> Evidence:
         f"{source}: several runs, one below the other: what ended those up to line {finding.line} is no cause of how "
         "the last one ended"
         for source, finding in last.items()
+    ]
+    notes += [
+        f"{each.source}: line {each.line}: a line of the script failed after its program had run: its exit status is "
+        "that of the script only if it is the last one"
+        for each in findings
+        if each.fields.get(TRIFLE) and each.role is Role.ADVICE
     ]
     return replace(evidence, notes=(*evidence.notes, *notes[:_MAX_NOTES])) if notes else evidence
 

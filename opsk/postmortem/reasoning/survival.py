@@ -12,7 +12,7 @@ from opsk.postmortem.reasoning.consequences import GOES_ON_BYTES
 from opsk.postmortem.reasoning.ends import ENDS_OF_COMMANDS, REPORTS_OF_ENDS
 from opsk.postmortem.reasoning.levels import find_level
 from opsk.postmortem.reasoning.places import rank_identity
-from opsk.postmortem.values import FailureClass, Finding, Origin, RankProgress, Role
+from opsk.postmortem.values import TRIFLE, FailureClass, Finding, Origin, RankProgress, Role
 from opsk.units import KIB
 
 _NEXT_JOB_BYTES = 64 * KIB
@@ -31,6 +31,8 @@ _MEETS = frozenset(
 _NEXT_TRIAL, _RUN_BEGINS = "sweep.next_trial", "run.begins"
 _LSF_REPORT, _OUTPUT_BELOW = "batch.report", "batch.output_below"
 _EXCEPTION = "python.exception"
+_LAST_ERROR = "program.last_error"
+"""After training it may be a word on anything."""
 _MANY = 100
 """So often nothing was gained by trying again."""
 _IN_REPORT = "batch."
@@ -161,6 +163,11 @@ def demote_survived(
         return goes_on(finding) or (is_followed and is_of_one)
 
     def judge(finding: Finding) -> Finding:
+        if finding.fields.get(TRIFLE) and finding.role is Role.ROOT and not has_failed:
+            return replace(finding, role=Role.ADVICE, failure=None)
+        if finding.signature == _LAST_ERROR and finding.role is Role.ROOT and not has_failed:
+            is_after_work = _find_last_step(finding.source, ranks) >= 0
+            return replace(finding, role=Role.CONFIRMATION) if is_after_work else finding
         if finding.signature in ENDS_OF_COMMANDS and finding.role is not Role.ADVICE and goes_on(finding):
             return replace(finding, role=Role.ADVICE, failure=None)
         if finding.role is Role.CASCADE and finding.signature == _EXCEPTION and works_on(finding.source):

@@ -797,6 +797,24 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "[W 2026-01-05 10:00:00,100] Trial 3 failed with value None.",
     ),
     "run.begins": ("nohup: ignoring input", "nohup: failed to run command"),
+    "cuda.unknown_gpu": (
+        "NVIDIA B200 with CUDA capability sm_100 is not compatible with the current PyTorch installation.",
+        "CUDA is not available with the current PyTorch installation.",
+    ),
+    "program.of_chemistry": (
+        " Error termination via Lnk1e in /apps/g16/l502.exe at Mon Jan  5 10:00:00 2026.",
+        " Normal termination of Gaussian 16 at Mon Jan  5 10:00:00 2026.",
+    ),
+    "program.last_error": ("\nError: invalid type: null, expected f64", "\nErrors: 0"),
+    "program.asks": ("Proceed ([y]/n)?", "Proceed ([y]/n)? y"),
+    "perl.compile": (
+        "Can't locate Bio/SeqIO.pm in @INC (you may need to install the Bio::SeqIO module) (@INC entries checked: /usr/share/perl5) at run.pl line 3.",
+        "Loaded Bio/SeqIO.pm from @INC",
+    ),
+    "perl.died": (
+        "cannot open reads.fa: No such file or directory at /opt/tools/split.pl line 120.",
+        "Use of uninitialized value $n in addition (+) at /opt/tools/split.pl line 120.",
+    ),
     "batch.output_below": ("The output (if any) follows:", "The output (if any) is above this job summary."),
     "batch.report": (
         "Subject: Job 8253410: <train> in cluster <dcc> Exited",

@@ -1,0 +1,79 @@
+"""Tells what a shell says of a line of its script from what ended the script: without ``set -e`` it goes on."""
+
+from __future__ import annotations
+
+import re
+
+from opsk.postmortem.logs.lines import LogLine
+from opsk.postmortem.logs.ordinary import find_third_last_ordinary
+from opsk.postmortem.logs.pieces import Piece
+from opsk.units import KIB
+
+SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.module_unknown", "shell.syntax")
+_IN_SCRIPT = re.compile(r": (?:line )?\d{1,6}: |Lmod|[Mm]odule|Conda|Environment")
+_SCRIPT_GOES_ON_BYTES = 8192
+_SETS_UP = re.compile(
+    r": (?:line )?\d{1,6}: "
+    r"(?:(?:cd|module|ml|source|conda|mamba|micromamba|pushd|ulimit|nvidia-smi|lscpu|numactl|ccache)\b"
+    r"|\S{0,200}(?:activate|\.sh|\.bashrc|profile): No such file)"
+)
+_SET_UP_GOES_ON_LINES = 10
+"""A command that only prepares is not what the job was for: this many lines below it were printed by something else."""
+_MODULE_GOES_ON_LINES = 40
+"""The same for Lmod and Modules, which themselves print up to some twenty lines of advice."""
+_PYTHON_WARNED = re.compile(rb"\.py:\d{1,6}: \w{0,40}Warning: ")
+"""Where Python warns of what a program does, the program runs."""
+_BAR_IS_FULL, _BAR_BYTES = re.compile(rb"100%\|[^\r\n]{1,200}[\r\n]+$"), 400
+"""What the job was for has just been done to its end: a line of the script below that is no reason for a failure."""
+_OF_A_LINE = re.compile(r": line \d{1,6}: (?P<command>[^\s:]{1,200}): ")
+_OF_A_TOOL = re.compile(
+    r"^(?:\S{0,200}/)?(?:gzip|gunzip|zcat|bzip2|xz|zip|unzip|tar|cp|mv|rm|rmdir|ln|cat|ls|chmod|chgrp|chown|touch"
+    r"|rsync|scp|mail|sendmail|curl|wget): "
+)
+"""It puts results away, and does not make them."""
+_RUNS_PROGRAMS = re.compile(
+    r"(?:^|/)(?:python|torchrun|srun|sbatch|mpi|ibrun|aprun|jsrun|accelerate|deepspeed|horovodrun|ray|julia|R\b"
+    r"|Rscript|matlab|java|perl|ruby|node|make|cmake|gcc|g\+\+|nvcc|singularity|apptainer|docker|podman|conda|mamba"
+    r"|module|ml\b|source|bash|sh\b|time|nohup|exec)|\.(?:py|sh|pl|R|jl|m|x|exe|sif)$|^\./",
+)
+"""What a job is for: without it nothing was done."""
+_DONE = re.compile(
+    rb"(?i)\b(?:done|finish(?:ed)?|complet(?:ed?|ion)|saved|sav(?:ing|es) \S+ to|success\w*|took|elapsed|total time"
+    rb"|wrote|written)\b"
+)
+_DONE_BYTES = 400
+_WORKED_BYTES = 4 * KIB
+"""Before this much of output there was more than the beginning of a script."""
+_LAST_BYTES = 1024
+
+
+def goes_on(signature: str, piece: Piece, line: LogLine) -> bool:
+    """Return whether much follows what a shell says of one of its script's lines: without ``set -e`` it goes on."""
+    if not _IN_SCRIPT.search(line.text):
+        return False
+    if _BAR_IS_FULL.search(piece.data[max(0, line.start - _BAR_BYTES) : line.start]) is not None:
+        return True
+    below = piece.data[line.end : line.end + _SCRIPT_GOES_ON_BYTES]
+    lines = below.count(b"\n")
+    if _SETS_UP.search(line.text) and (lines > _SET_UP_GOES_ON_LINES or _PYTHON_WARNED.search(below)):
+        return True
+    if signature == "shell.module_unknown" and lines > _MODULE_GOES_ON_LINES:
+        return True
+    return len(piece.data) - line.end >= _SCRIPT_GOES_ON_BYTES or not piece.is_near_end
+
+
+def is_trifle(piece: Piece, line: LogLine) -> bool:
+    """Return whether a line of a script failed after its program had run, and was not what the job was for."""
+    match = _OF_A_LINE.search(line.text)
+    if match is None and _OF_A_TOOL.match(line.text) is None:
+        return False
+    if match is not None and _RUNS_PROGRAMS.search(match["command"]) is not None:
+        return False
+    above = piece.data[max(0, line.start - _DONE_BYTES) : line.start]
+    return piece.offset + line.start >= _WORKED_BYTES or _DONE.search(above) is not None
+
+
+def is_last_word(piece: Piece, line: LogLine) -> bool:
+    """Return whether a log ends with a line, but for what is said of the end."""
+    rest = piece.data[line.end :]
+    return piece.is_near_end and len(rest) <= _LAST_BYTES and find_third_last_ordinary(rest) is None
