@@ -94,6 +94,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "mixer_rank": "Rank of a mixer's step size (Mamba) or gates (KDA).",
         "mixer_norm": "The mixer's output is normalised, or not.",
         "mixer_beside": "Attention lies beside the mixer (Falcon-H1), or not.",
+        "frozen_parameters": "Parameters of frozen models beside it (a vision tower), held whole in 16 bits.",
         "mlp_layers": "Layers that are an MLP alone (Nemotron-H); 0 is an MLP in each.",
         "attention_gate": "A gate weighs the output of attention, or none.",
         "chunked_windows": "Windows are chunks of the sequence (Llama 4), or slide.",

@@ -330,6 +330,7 @@ def _missing(model: ModelShape, plan: Plan) -> Iterator[str]:
         "layers that are an MLP alone": model.mlp_layers,
         "a gate of attention": model.attention_gate,
         "sparse attention": model.index_top_k,
+        "a frozen model beside it": model.frozen_parameters,
         "multi-token prediction": model.mtp_layers,
     }
     experts = {

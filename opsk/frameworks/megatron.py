@@ -154,6 +154,7 @@ def missing_of_model(model: ModelShape) -> Iterator[str]:
         "a gate of attention": model.attention_gate,
         "windows that are chunks": model.windowed_layers and model.chunked_windows,
         "sparse attention": model.index_top_k,
+        "a frozen model beside it": model.frozen_parameters,
     }
     yield from (name for name, there in details.items() if there)
 

@@ -166,6 +166,7 @@ def missing_of_model(model: ModelShape) -> Iterator[str]:
         "layers that are an MLP alone": model.mlp_layers,
         "a gate of attention": model.attention_gate,
         "sparse attention": model.index_top_k,
+        "a frozen model beside it": model.frozen_parameters,
         "attention that stores its scores": not model.flash_attention,
         "multi-token prediction": model.mtp_layers,
     }

@@ -19,6 +19,13 @@ from opsk.workload.memory_settings import fill_memory
 from opsk.workload.model import MODEL_FIELDS, ModelShape, StatedModel
 from opsk.workload.plan import Loss, Plan, StatedPlan
 from opsk.workload.public_models.lookup import Kind, find_base_name, find_listed, has_own_length, public_model
+from opsk.workload.public_models.vision_language import (
+    FROZEN,
+    TOWER,
+    TOWER_PARAMETERS,
+    build_frozen_shape,
+    find_vision_language,
+)
 from opsk.workload.rules import Violation, find_violations
 from opsk.workload.settings import fill_settings
 from opsk.workload.workload import Problem, Workload
@@ -28,6 +35,7 @@ PRESET = "model.preset"
 ENCODER_LENGTH, DECODER_LENGTH = "encoder.seq", "decoder.seq"
 """The options that state how many tokens encoder and decoder of one model read."""
 MAX_LENGTH_DIGITS = 7
+MAX_TOWER_DIGITS = 12
 MASKED = "loss.masked"
 """The option that states that an encoder predicts masked tokens: there are logits of all of them then."""
 _RUN_FIELDS = frozenset({"name", "seq", "flash_attention"})
@@ -57,7 +65,7 @@ def fill_preset(filling: Filling) -> None:
         return
     preset = filling.options.get(PRESET, "")
     name = preset or filling.workload.model.name or ""
-    shape = public_model(name)
+    shape = _find_language_model(filling, name) or public_model(name)
     if (shape is None or shape.encoder_layers) and fill_measured(filling, name):
         return
     if shape is None:
@@ -80,6 +88,20 @@ def fill_preset(filling: Filling) -> None:
         filling.assume("model.seq", _make_rule(shape.seq, f"the patches of an image as {name} takes it"))
     if listed is not None and listed[0] is Kind.ENCODER and MASKED not in filling.options:
         filling.assume("plan.loss", _make_rule(Loss.FUSED, f"what is trained on {name} rarely has a logit a token"))
+
+
+def _find_language_model(filling: Filling, name: str) -> ModelShape | None:
+    """Return the shape of a model of images and text whose tower is frozen, and fill in the tower; else ``None``."""
+    model = find_vision_language(name) if name else None
+    stated = filling.options.get(TOWER_PARAMETERS, "")
+    tower = model.tower_parameters if model is not None and filling.options.get(TOWER) == FROZEN else 0
+    if not tower and stated.isascii() and stated.isdigit() and len(stated) < MAX_TOWER_DIGITS:
+        tower = int(stated)
+    if tower:
+        filling.values["model.frozen_parameters"] = tower
+        why = "the tower that reads images is frozen: its weights alone are in memory"
+        filling.assumed.append(Assumption(field="model.frozen_parameters", value=tower, why=why))
+    return build_frozen_shape(model) if model is not None else None
 
 
 def _fill_encoder(filling: Filling, shape: ModelShape, name: str) -> None:

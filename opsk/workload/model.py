@@ -162,7 +162,7 @@ _MAY_BE_ZERO = (
     *("dense_layers", "shared_ffn", "mtp_layers", "encoder_layers", "encoder_seq", "position_rows"),
     *("attention_window", "windowed_layers", "norms_per_layer", "relative_positions"),
     *("mixer_layers", "mixer_heads", "mixer_head_dim", "mixer_groups", "mixer_state", "mixer_conv", "mixer_chunk"),
-    *("mixer_rank", "mlp_layers", "index_heads", "index_head_dim", "index_top_k"),
+    *("mixer_rank", "mlp_layers", "index_heads", "index_head_dim", "index_top_k", "frozen_parameters"),
 )
 
 
@@ -251,6 +251,8 @@ class ModelShape:
     index_heads, index_head_dim, index_top_k
         Sparse attention (DeepSeek-V3.2): heads of the indexer that scores all tokens, their width, and the tokens that
         attention uses of these.
+    frozen_parameters
+        Parameters of frozen models beside it, each GPU holding them whole in 16 bits: the tower that reads images.
     measured
         What was measured of a model that is no plain transformer; its memory is computed from that. Layers, widths and
         ``seq`` are then those of a transformer with as many parameters and as much work for a sample.
@@ -324,6 +326,7 @@ class ModelShape:
     index_heads: int = 0
     index_head_dim: int = 0
     index_top_k: int = 0
+    frozen_parameters: int = 0
     measured: MeasuredParts | None = None
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from opsk_jobcheck.scripts.frameworks.engine_gpus import set_engine_apart
 from opsk_jobcheck.scripts.frameworks.huggingface.model import find_public_name, state_config
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, read_trainable
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
+from opsk_jobcheck.scripts.frameworks.huggingface.vision_towers import doubt_tower, list_tower_settings
 from opsk_jobcheck.scripts.frameworks.megatron.lookalikes import is_lookalike, may_be_lookalike
 from opsk_jobcheck.scripts.frameworks.megatron.megatron import MEGATRON
 from opsk_jobcheck.scripts.frameworks.own_program.program import (
@@ -265,7 +266,9 @@ def _read(
         chosen[0].read(chosen[1], reading)
         doubt_what_differs(chosen[1], READERS, filter_training(commands), reading)
         if not findings.options.keys() & {TRAINABLE, ADAPTERS, METHOD}:
-            read_trainable(chosen[1].invocation, findings, framework=chosen[1].framework)
+            read_trainable(
+                chosen[1].invocation, findings, framework=chosen[1].framework, known=list_tower_settings(findings)
+            )
         read_ranks(launch.launcher_flags if launch else get_arguments(chosen[1].invocation), findings)
     if chosen and chosen[1].framework in WITH_OWN_PARTS:
         read_own_parts(chosen[1].invocation, reading, is_trl=chosen[1].framework in ("trl", "trl + accelerate"))
@@ -276,6 +279,7 @@ def _read(
     if command is not None and not chosen and not reading.model_name:
         reading.model_name = find_public_name(collect_flags(get_arguments(command)))
     name = _read_named_configs(reading)
+    doubt_tower(reading)
     _state_statements(statements, findings)
     has_engine = chosen is not None and set_engine_apart(commands, chosen[1].invocation, findings)
     derive_values(findings)

@@ -127,7 +127,7 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
         ends=ends,
         adapters=adapters,
         expert_adapters=expert_adapters,
-        frozen=zero,
+        frozen=model.measured_frozen,
     )
 
 

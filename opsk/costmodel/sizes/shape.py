@@ -215,6 +215,7 @@ def _numbers(model: ModelShape) -> list[float]:
     values |= {name: float(getattr(sizes, name)) for name in MIXER_COLUMNS}
     values |= _shares_of_kinds(model)
     values |= _measured_columns(model.measured)
+    values["measured_frozen"] += float(model.frozen_parameters)
     return [values[name] for name in _NAMES]
 
 

@@ -15,6 +15,7 @@ from importlib.resources import files
 
 from opsk.workload.model import MeasuredParts, ModelShape
 from opsk.workload.public_models.lookup import has_own_length, normalise_words, public_model
+from opsk.workload.public_models.vision_language import find_vision_language
 
 TABLES = ("measured.tsv", "detectors.tsv", "planned.tsv")
 PLANNED = "planned"
@@ -144,7 +145,7 @@ def find_measured(name: str) -> MeasuredModel | None:
 
 def is_public(name: str) -> bool:
     """Return whether a name means a model of the catalogue whose memory can be predicted."""
-    return public_model(name) is not None or find_measured(name) is not None
+    return any(find(name) is not None for find in (public_model, find_measured, find_vision_language))
 
 
 def fixes_length(name: str | None) -> bool:

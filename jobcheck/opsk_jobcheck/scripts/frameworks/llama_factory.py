@@ -16,6 +16,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.model import read_model
 from opsk_jobcheck.scripts.frameworks.huggingface.preferences import read_preferences
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import read_memory, read_settings
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, OPTION, WEIGHTS, read_trainable
+from opsk_jobcheck.scripts.frameworks.huggingface.vision_towers import read_tower
 from opsk_jobcheck.scripts.frameworks.recipes import (
     get_launcher_words,
     list_value_names,
@@ -80,6 +81,7 @@ def read_llama_factory(match: Match, reading: Reading) -> None:
         read_accelerate(launch, invocation, reading)
     if not config.why or "model_name_or_path" in config.overrides:
         read_model(config, invocation, reading)
+    of_tower = read_tower(config, reading, is_frozen_by_default=True)
     state_open_fields(config, invocation, reading, launch=launch, doubt=is_unread)
     kind = config.entry("finetuning_type")
     usual = "lora" if kind is None and not config.why else ""
@@ -88,6 +90,7 @@ def read_llama_factory(match: Match, reading: Reading) -> None:
         invocation,
         findings,
         settings=iterate_settings(config),
+        known=of_tower,
         framework=FRAMEWORK,
         adapters=usual,
         knows_roles=bool(stage),

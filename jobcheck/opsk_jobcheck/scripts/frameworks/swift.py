@@ -22,6 +22,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     read_settings,
 )
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import RANK, read_trainable
+from opsk_jobcheck.scripts.frameworks.huggingface.vision_towers import read_tower
 from opsk_jobcheck.scripts.frameworks.recipes import parse_values, read_recipe
 from opsk_jobcheck.scripts.launchers.programs import SURE, Program, find_command, find_program, is_open
 from opsk_jobcheck.scripts.settings.arguments import get_arguments, iterate_settings
@@ -65,6 +66,7 @@ def read_swift(match: Match, reading: Reading) -> None:
     state_data_parallel_only(findings, "ms-swift shards by DeepSpeed or FSDP", invocation.line)
     if config.why:
         mark_all_unknown(findings, ("plan.micro_batch", "model.seq", "plan.sharding"), config.why, invocation.line)
+    of_tower = read_tower(config, reading, is_frozen_by_default=True)
     tuner = find_first(config, *names.TUNERS)
     usual = names.USUAL_TUNER if tuner is None and not config.why else ""
     knows_roles = kind in PREFERENCE_KINDS
@@ -72,6 +74,7 @@ def read_swift(match: Match, reading: Reading) -> None:
         invocation,
         findings,
         settings=iterate_settings(config),
+        known=of_tower,
         framework=FRAMEWORK,
         adapters=usual,
         knows_roles=knows_roles,

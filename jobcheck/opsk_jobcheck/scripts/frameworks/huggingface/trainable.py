@@ -259,6 +259,7 @@ def read_trainable(
     adapters: str = "",
     knows_roles: bool = False,
     knows_adapters: bool = False,
+    known: frozenset[str] = frozenset(),
 ) -> None:
     """State in ``findings.options`` which adapters are trained, or that the trainable part is unknown.
 
@@ -276,9 +277,12 @@ def read_trainable(
         Whether the reader states the other models in memory itself.
     knows_adapters
         Whether it has stated the adapters, and the bits of their base.
+    known
+        Settings that the reader has understood, by their normalised names.
     """
-    of_files = list(settings)
-    given = [*iterate_command_settings(invocation, is_relevant=_is_relevant), *of_files]
+    of_files = [row for row in settings if not known or normalise_name(row.name) not in known]
+    of_command = iterate_command_settings(invocation, is_relevant=_is_relevant)
+    given = [*(row for row in of_command if normalise_name(row.name) not in known), *of_files]
     of_program = list(_find_in_programs(invocation, findings))
     reasons = [*_find_in_settings(given, findings), *of_program]
     if knows_roles:

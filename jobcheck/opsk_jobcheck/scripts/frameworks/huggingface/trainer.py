@@ -29,6 +29,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     read_settings,
 )
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
+from opsk_jobcheck.scripts.frameworks.huggingface.vision_towers import read_tower
 from opsk_jobcheck.scripts.frameworks.program_files import compose_settings
 from opsk_jobcheck.scripts.launchers.accelerate import AccelerateSettings, find_accelerate_launch, read_accelerate
 from opsk_jobcheck.scripts.launchers.programs import (
@@ -146,8 +147,11 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
         mark_all_unknown(findings, (*FIELDS[:1], "model.seq"), why, invocation.line)
     kind = _find_trl_kind(match.invocation, program) if is_trl else ""
     knows_roles = kind in PREFERENCE_KINDS
+    of_tower = read_tower(config, reading, is_frozen_by_default=False)
     settings = iterate_settings(config)
-    read_trainable(invocation, findings, settings=settings, framework=match.framework, knows_roles=knows_roles)
+    read_trainable(
+        invocation, findings, settings=settings, framework=match.framework, knows_roles=knows_roles, known=of_tower
+    )
     if knows_roles:
         read_preferences(kind, config, findings, usual_bits=32, opaque=find_opaque(program))
 
