@@ -85,6 +85,7 @@ _YES_OR_NO = (
     *("quantised_head", "lora_dropout", "keeps_base_inputs"),
     *("reentrant", "keeps_gathered", "reduces_16bit", "fused_norms", "varied_lengths"),
     *("gathers_fp32", "keeps_kv_cache", "accumulates_unsharded", "flat_adapters"),
+    *("gathers_logits", "bare_loop", "reduces_fp32"),
 )
 _RATIOS = ("frozen_fraction", "offload_fraction")
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
@@ -159,7 +160,10 @@ class PlanTable:
     accumulates_unsharded: BoolColumn
     flat_adapters: BoolColumn
     keeps_kv_cache: BoolColumn
+    gathers_logits: BoolColumn
+    bare_loop: BoolColumn
     reduces_16bit: BoolColumn
+    reduces_fp32: BoolColumn
     fused_norms: BoolColumn
     varied_lengths: BoolColumn
     expandable_segments: BoolColumn

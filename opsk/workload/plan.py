@@ -403,8 +403,16 @@ class Plan:
     keeps_kv_cache
         Whether recomputed layers keep their keys and values to the end of a step: Transformers' models return them
         (``use_cache``) unless its own checkpoints switch that off.
+    gathers_logits
+        Whether every rank of ``tp`` holds whole logits, and computes the whole loss: PyTorch's tensor parallelism
+        without ``loss_parallel``. Other software leaves them split.
+    bare_loop
+        Whether a step is a few calls of a program of its own, on tensors that nothing shards, without a trainer's
+        collators, callbacks and logs between the steps.
     reduces_16bit
         Whether gradients are sent in 16 bits whatever format they are stored in (accelerate's FSDP, Composer's PURE).
+    reduces_fp32
+        Whether gradients of 16 bits are sent, and added up before that, in fp32 (``reduce_dtype`` of FSDP2's policy).
     fused_norms
         Whether norms are one kernel where other modules are PyTorch's own.
     varied_lengths
@@ -479,7 +487,10 @@ class Plan:
     accumulates_unsharded: bool = False
     flat_adapters: bool = False
     keeps_kv_cache: bool = False
+    gathers_logits: bool = False
+    bare_loop: bool = False
     reduces_16bit: bool = False
+    reduces_fp32: bool = False
     fused_norms: bool = False
     varied_lengths: bool = False
     expandable_segments: bool = False

@@ -156,6 +156,7 @@ _MAX_OPTION_DIGITS = 6
 _MODULE_SETTINGS = (
     *("fused_norms", "keeps_gathered", "reduces_16bit", "expandable_segments"),
     *("gathers_fp32", "keeps_kv_cache", "accumulates_unsharded", "flat_adapters"),
+    *("gathers_logits", "bare_loop"),
 )
 _FP8_RECIPES = {
     "tensorwise": Precision.FP8_CURRENT,

@@ -40,6 +40,7 @@ SETTINGS = (
     *("lora_targets", "adapter_format", "upcast_base", "reentrant", "keeps_gathered", "reduces_16bit", "fused_norms"),
     *("expandable_segments", "quantised_head", "lora_dropout", "keeps_base_inputs", "qkv_layout", "memory_definition"),
     *("lora_rank", "gathers_fp32", "keeps_kv_cache", "accumulates_unsharded", "flat_adapters"),
+    *("gathers_logits", "bare_loop"),
     *("tuning_batch", "splits_model", "pretrain_recompute"),
 )
 LATEST_MONTH = "9999-12"

@@ -192,6 +192,8 @@ COLUMNS: tuple[Column, ...] = (
         ("accumulates_unsharded", _F, "FSDP adds up the gradients of micro-batches whole (`no_sync`)"),
         ("flat_adapters", _F, "FSDP flattens adapters together with the frozen weights of their layer"),
         ("keeps_kv_cache", _F, "recomputed layers keep their keys and values: `use_cache` of Transformers' models"),
+        ("gathers_logits", _F, "every rank of `tp` holds whole logits (PyTorch without `loss_parallel`)"),
+        ("bare_loop", _F, "a program of its own: no trainer's collators, callbacks and logs between steps"),
         ("schedule", _C, "pipeline schedule",
          ("1f1b", "interleaved", "zero-bubble", "zbv", "v-half", "v-min", "dualpipe", "gpipe", "afab")),
         ("pp_layout", _T, "layers of the stages where they are not even: `embeddings as layers`, or Megatron's layout"),

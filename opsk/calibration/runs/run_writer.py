@@ -73,7 +73,7 @@ COLUMNS = (
     *("schedule", "offload", "finetuning", "lora_rank", "lora_targets", "adapter_format", "base_bits"),
     *("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "upcast_base", "reduce_dtype", "packed"),
     *("quantised_head", "lora_dropout", "keeps_base_inputs", "qkv_layout", "gathers_fp32", "keeps_kv_cache"),
-    *("accumulates_unsharded", "flat_adapters"),
+    *("accumulates_unsharded", "flat_adapters", "gathers_logits", "bare_loop"),
     *("micro_batch", "global_batch", "iter_time_s"),
     *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params", "moe_balanced"),
 )
@@ -85,6 +85,7 @@ _TRUE_ONLY_FLAGS = (
     "keeps_base_inputs",
     "gathers_fp32",
     "keeps_kv_cache",
+    "bare_loop",
 )
 """Flags that are written only where they are true."""
 _NEWER = frozenset(
@@ -96,6 +97,7 @@ _NEWER = frozenset(
         "fp8_params",
         "qkv_layout",
         "moe_balanced",
+        "gathers_logits",
         *_TRUE_ONLY_FLAGS,
     }
 )
@@ -297,13 +299,21 @@ def _build_cells(job: JobRun) -> dict[str, object]:
         "base_bits": plan.base_bits if plan.lora_rank else "",
         **{name: "yes" if getattr(plan, name) else "no" for name in _FLAGS},
         **{name: "yes" if getattr(plan, name) else "" for name in _TRUE_ONLY_FLAGS},
+        "gathers_logits": _logits(plan),
         "qkv_layout": "" if plan.qkv_layout is QkvLayout.SEPARATE else plan.qkv_layout.value,
-        "reduce_dtype": "bf16" if plan.reduces_16bit else "fp32",
+        "reduce_dtype": "fp32" if plan.reduces_fp32 else "bf16" if plan.reduces_16bit else "",
         "packed": "no" if plan.varied_lengths else "yes",
         "micro_batch": plan.micro_batch,
         "global_batch": plan.global_batch,
         "iter_time_s": f"{job.step_s:.6g}",
     }
+
+
+def _logits(plan: Plan) -> str:
+    """Return whether logits are gathered, where a table's reader would take the other."""
+    if plan.gathers_logits:
+        return "yes"
+    return "no" if plan.tp > 1 and plan.software is Software.PYTORCH else ""
 
 
 def _experts(model: ModelShape, plan: Plan) -> dict[str, str]:

@@ -327,7 +327,7 @@ def read_module_settings(cells: Cells, software: RunSoftware) -> dict[str, Any]:
     settings: dict[str, Any] = {"qkv_layout": QkvLayout(layout)}
     for name in (
         *("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "gathers_fp32", "keeps_kv_cache"),
-        *("accumulates_unsharded", "flat_adapters"),
+        *("accumulates_unsharded", "flat_adapters", "gathers_logits", "bare_loop"),
     ):
         stated = cells.flag(name)
         settings[name] = stated if stated is not None else bool(_get_default(software, name))
@@ -335,6 +335,9 @@ def read_module_settings(cells: Cells, software: RunSoftware) -> dict[str, Any]:
     settings["tp_async"] = stated if stated is not None else bool(_get_default(software, "tp_async", otherwise=True))
     reduced = cells.choice("reduce_dtype")
     settings["reduces_16bit"] = _BITS.get(reduced) == 16 if reduced else bool(_get_default(software, "reduces_16bit"))
+    if cells.size("tp") == 1 and not cells.flag("gathers_logits"):
+        settings["gathers_logits"] = False
+    settings["reduces_fp32"] = _BITS.get(reduced) == 32
     return settings
 
 

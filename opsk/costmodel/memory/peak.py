@@ -30,7 +30,7 @@ from opsk.costmodel.elementwise import (
     where,
 )
 from opsk.costmodel.memory.activations import compute_activations
-from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed
+from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed, is_pytorch
 from opsk.costmodel.memory.measured import Activations
 from opsk.costmodel.memory.states import States, base_weight_bytes, state_bytes
 from opsk.costmodel.sizes.parameters import ParameterCount
@@ -253,16 +253,18 @@ def _components(peak_stage: Extreme, moment: IntColumn, peaks: Peaks) -> dict[st
 def logits_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages) -> FloatColumn:
     """Return the bytes of logits and loss on the last stage, shape (3, plans) [bytes].
 
-    One micro-batch at a time, split over tp. Megatron's vocabulary-parallel loss: 2 + 4 bytes a logit at the most; the
-    gradient takes the place of the softmax. PyTorch's: 2 + 12. Every head of multi-token prediction stores its softmax
-    until the backward. Fused with the head no logits remain, but the gradients of both inputs of the head exist
-    from the forward on (Liger, ops/fused_linear_cross_entropy.py).
+    One micro-batch at a time, split over tp unless PyTorch gathers them. Megatron's vocabulary-parallel loss: 2 + 4
+    bytes a logit at the most; the gradient takes the place of the softmax. PyTorch's: 2 + 12. Every head of multi-token
+    prediction stores its softmax until the backward. Fused with the head no logits remain, but the gradients of both
+    inputs of the head exist from the forward on (Liger, ops/fused_linear_cross_entropy.py).
     """
     plain = where(has_plain_modules(plans), EAGER_LOSS_BYTES, FUSED_LOSS_BYTES)
     bytes_per_logit = shares.activation_bytes + where(plans.loss == _PLAIN, plain, lookup(_LOSS_BYTES, plans.loss))
     if model.has_mtp:
         bytes_per_logit = bytes_per_logit + model.mtp_layers * FUSED_LOSS_BYTES
     logits = shares.tokens * shares.vocab * bytes_per_logit
+    if any_of(plans.gathers_logits) and any_of(shares.tp > 1):
+        logits = logits * where(plans.gathers_logits & is_pytorch(plans), shares.tp, 1.0)
     if any_of(plans.loss == _FUSED):
         of_head = model.hidden * (shares.tokens + shares.vocab * shares.trained_share) * shares.activation_bytes
         logits = where(plans.loss == _FUSED, of_head, logits)

@@ -253,7 +253,7 @@ def _reduced_bytes(plans: PlanTable) -> FloatColumn:
     """Return the bytes of a gradient element on the wire."""
     low = (plans.precision == _FP16) | lookup(_IS_16BIT, plans.states)
     low = has_low_gradients(plans, low) if any_of(plans.gradient_format) else low
-    return where(low | plans.reduces_16bit, 2.0, 4.0)
+    return where((low | plans.reduces_16bit) & logical_not(plans.reduces_fp32), 2.0, 4.0)
 
 
 def _gathered_bytes(plans: PlanTable) -> FloatColumn:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from opsk.costmodel.efficiency.efficiency import SoftwareColumns
-from opsk.costmodel.elementwise import ceil, hypot, lookup, to_int, where
+from opsk.costmodel.elementwise import any_of, ceil, hypot, lookup, to_int, where
 from opsk.costmodel.machine import Machine, generations
-from opsk.costmodel.memory.family import has_plain_modules
+from opsk.costmodel.memory.family import has_plain_modules, is_pytorch
 from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
@@ -80,6 +80,8 @@ def head_s(
     moved = (2.0 + trained) * (logits + weights + tokens * hidden) * shares.activation_bytes
     moved = moved + trained * weights * GRADIENT_UPDATE_BYTES
     loss = logits * loss_bytes(plans) * software.elementwise_factor
+    if any_of(plans.gathers_logits) and any_of(shares.tp > 1):
+        loss = loss * where(plans.gathers_logits & is_pytorch(plans), shares.tp, 1.0)
     result: FloatColumn = hypot(arithmetic, moved / machine.hbm_bytes_per_s) + loss / machine.hbm_bytes_per_s
     added_up = accumulation_s(plans, shares, machine, weights)
     return result if added_up is None else result + added_up

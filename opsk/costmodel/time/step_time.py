@@ -9,7 +9,18 @@ from functools import reduce
 
 from opsk.costmodel.collectives.hierarchical import CollectiveTime
 from opsk.costmodel.efficiency.efficiency import SoftwareColumns, Spread
-from opsk.costmodel.elementwise import all_of, any_of, full_like, log2, maximum, minimum, to_float, when, where
+from opsk.costmodel.elementwise import (
+    all_of,
+    any_of,
+    full_like,
+    log2,
+    logical_not,
+    maximum,
+    minimum,
+    to_float,
+    when,
+    where,
+)
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.activations import layer_bytes, stored_layer_bytes
 from opsk.costmodel.memory.modules import moves_activations
@@ -75,6 +86,10 @@ def _add(first: FloatColumn, second: FloatColumn) -> FloatColumn:
 
 SELECTED_OPERATIONS = 0.5
 """Share of a layer's products that PyTorch's selective checkpointing by operations repeats (torchtitan)."""
+BARE_LOOP_S = 0.01
+"""Time between steps of a program that no trainer runs, whose weights are plain tensors: the host's time of a fused or
+foreach optimizer step on these is 6, 10.2 and 15.6 ms, on FSDP2's distributed tensors 30 to 187 ms
+(`benchmarks/published/host.md`)."""
 NORM_PASSES = 2.0
 """A norm reads its input and writes its output."""
 _PYTORCH = SOFTWARE.index(Software.PYTORCH)
@@ -251,7 +266,7 @@ def step_parts(
         "bubble": _bubble(model, shares, times, again_s + exposed_s, messages.exposed),
         "dp": axes["dp"].exposed,
         "optimizer": optimizer_s(plans, shares, trained, machine),
-        "overhead": software.step_overhead_s,
+        "overhead": _between_steps_s(plans, shares, software),
     }
     components["straggler"] = compute_straggler_share(shares, machine, software) * total_s(components)
     traffic = {name: axis.total for name, axis in axes.items()}
@@ -299,6 +314,15 @@ def _waiting_for_host(
     backward = (times.average.total - times.average.forward) * plans.overlap
     waiting = maximum(copied_s - forward, 0.0) + maximum(copied_s - backward, 0.0)
     return where(is_offloaded, waiting, 0.0)
+
+
+def _between_steps_s(plans: PlanTable, shares: Shares, software: SoftwareColumns) -> FloatColumn:
+    """Return the time between two steps [s]."""
+    overhead_s = software.step_overhead_s
+    if not any_of(plans.bare_loop):
+        return overhead_s
+    is_bare = plans.bare_loop & (plans.software == _PYTORCH) & logical_not(shares.shards_weights)
+    return where(is_bare, minimum(overhead_s, BARE_LOOP_S), overhead_s)
 
 
 def _bubble(

@@ -64,6 +64,8 @@ VALUES = {
     "keeps_kv_cache": {True},
     "accumulates_unsharded": {True},
     "flat_adapters": {True},
+    "gathers_logits": {True, False},
+    "bare_loop": {True},
     "tuning_batch": {128},
     "memory_definition": {"allocated", "reserved"},
     "splits_model": {True, False},

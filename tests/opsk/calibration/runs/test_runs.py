@@ -254,6 +254,28 @@ def test_a_fused_loss_is_that_of_its_framework_and_a_compiled_one_too() -> None:
     assert one(**titan, torch_compile="no").plan.loss is Loss.PLAIN
 
 
+def test_a_compiled_model_returns_a_compiled_loss_unless_its_blocks_are_compiled_one_by_one() -> None:
+    columns = {
+        "software": "of ones own",
+        "arch": "llama",
+        "tp": "1",
+        "pp": "1",
+        "loss_kernel": "",
+        "torch_compile": "yes",
+    }
+    assert one(**columns, sharding="none").plan.loss is Loss.KERNEL
+    assert one(**columns, sharding="zero3/fsdp").plan.loss is Loss.PLAIN
+
+
+def test_what_a_program_does_with_logits_gradients_and_its_loop_is_read() -> None:
+    columns = {"tp": "2", "pp": "1", "arch": "llama", "sequence_parallel": "yes"}
+    own = one(**columns, software="of ones own", reduce_dtype="fp32").plan
+    assert (own.gathers_logits, own.bare_loop, own.reduces_fp32) == (True, False, True)
+    assert not one(**columns, software="torchtitan").plan.gathers_logits
+    assert one(**columns, software="pytorch").plan.bare_loop
+    assert not one(**columns, software="pytorch", bare_loop="no", gathers_logits="no").plan.bare_loop
+
+
 def test_nanotron_shares_layers_and_head_out_by_parameters() -> None:
     # 24 layers of 4 x 2048^2 + 3 x 4096 x 2048 = 42 M parameters and a head of 103 M: a stage of four has 278 M, the
     # seventh layer passes that; 7, 7, 6 and 4 layers are taken as 7, 7, 7 and 3, for those between are even

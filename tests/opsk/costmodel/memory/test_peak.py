@@ -83,6 +83,15 @@ def test_logits_of_pytorchs_cross_entropy(gpt3: ModelShape, loss: Loss, bytes_pe
     assert _logits(gpt3, plan)[2, 0] == 2048 * 51200 * bytes_per_logit
 
 
+def test_every_rank_holds_whole_logits_where_pytorch_gathers_them(gpt3: ModelShape):
+    plan = Plan(tp=8, software=Software.PYTORCH, global_batch=1)
+    assert _logits(gpt3, plan)[2, 0] == 2048 * 51200 / 8 * 14
+    gathered = replace(plan, gathers_logits=True)
+    assert _logits(gpt3, gathered)[2, 0] == 2048 * 51200 * 14
+    # Megatron's loss works on split logits whatever a plan says
+    assert _logits(gpt3, replace(gathered, software=Software.MEGATRON_CORE))[2, 0] == 2048 * 51200 / 8 * 6
+
+
 def test_a_loss_fused_with_the_head_keeps_gradients_and_no_logits(gpt3: ModelShape):
     # of the head's input, 2048 tokens, and of the head, 51200 rows, 12288 wide; a frozen head has none
     plan = Plan(software=Software.PYTORCH, loss=Loss.FUSED, global_batch=1)

@@ -198,6 +198,7 @@ def test_gradients_added_up_whole_have_the_format_in_which_they_are_sent(llama3_
     assert np.max(_states(llama3_8b, plan).gradients) == pytest.approx(4 * whole)
     pure = replace(plan, states=Formats.PURE_16BIT, reduces_16bit=True)
     assert np.max(_states(llama3_8b, pure).gradients) == pytest.approx(2 * whole)
+    assert np.max(_states(llama3_8b, replace(pure, reduces_fp32=True)).gradients) == pytest.approx(4 * whole)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,8 +18,8 @@ MODEL = gpt(layers=4, hidden=1024, heads=16, vocab=1024, seq=1024, flash=True)
 TOKENS = 1024
 
 
-def head(factor: float, loss: Loss, family: Software) -> float:
-    plan = Plan(global_batch=1, loss=loss, software=family)
+def head(factor: float, loss: Loss, family: Software, **settings: Any) -> float:
+    plan = Plan(global_batch=1, loss=loss, software=family, **settings)
     shares, _ = shares_and_stages(MODEL, plan)
     using = software(elementwise_factor=factor)
     return float(np.ravel(head_s(build_shape(MODEL), PlanTable.of([plan]), shares, machine(), using))[0])
@@ -39,3 +41,10 @@ def head(factor: float, loss: Loss, family: Software) -> float:
 def test_the_loss_moves_what_its_kernels_read_and_write(loss: Loss, family: Software, bytes_per_logit: float) -> None:
     moved = head(2.0, loss, family) - head(1.0, loss, family)
     assert moved == pytest.approx(bytes_per_logit * TOKENS * 1024 / HBM_BYTES_PER_S)
+
+
+@pytest.mark.parametrize("gathers_logits", [False, True])
+def test_gathered_logits_pass_whole_through_the_loss_of_every_rank(gathers_logits: bool) -> None:
+    settings = {"tp": 4, "gathers_logits": gathers_logits}
+    moved = head(2.0, Loss.PLAIN, Software.PYTORCH, **settings) - head(1.0, Loss.PLAIN, Software.PYTORCH, **settings)
+    assert moved == pytest.approx(34 * TOKENS * 1024 / (1 if gathers_logits else 4) / HBM_BYTES_PER_S)

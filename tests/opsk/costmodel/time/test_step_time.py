@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,6 +68,24 @@ def _layer(model: ModelShape, plan: Plan, on: Machine | None = None) -> LayerTim
 
 def _s(column: np.ndarray) -> float:
     return float(np.asarray(column).reshape(-1)[0])
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        ({"software": Software.PYTORCH}, 0.5),
+        ({"software": Software.PYTORCH, "bare_loop": True}, 0.01),
+        # FSDP's distributed tensors take the host longer
+        (
+            {"software": Software.PYTORCH, "bare_loop": True, "sharding": Sharding.ZERO3, "dp": 2},
+            0.5,
+        ),
+        ({"software": Software.MEGATRON_CORE, "bare_loop": True}, 0.5),
+    ],
+)
+def test_a_program_without_a_trainer_starts_its_next_step_at_once(plan: dict[str, Any], expected: float) -> None:
+    found = _parts(MODEL, replace(PLAN, **plan), using=software(step_overhead_s=0.5))
+    assert found["overhead"] == expected
 
 
 def test_one_gpu_computes_its_layers_its_ends_and_its_optimizer() -> None:
