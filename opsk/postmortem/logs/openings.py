@@ -42,7 +42,7 @@ class Opening:
     _gap_bytes: int = 0
     _count: int = 0
     _first: int = 0
-    _is_known: bool = False
+    _head: bytes | None = b""
 
     def findings(self, source: str) -> tuple[Finding, ...]:
         """Return that another run begins there, if one does."""
@@ -57,15 +57,17 @@ class Opening:
     def take(self, data: bytes, offset: int, line: int) -> None:
         """Read one piece, which begins ``offset`` bytes into the log with the line of this number."""
         start = 0
-        if not self._is_known:
-            self._is_known = True
-            start = self._choose(data[:_HEAD_BYTES])
+        if self._head is not None:
+            self._head = self._head[:offset] + data[:_HEAD_BYTES]
+            start = max(0, self._choose(self._head) - offset)
         if self._lines is None:
             return
         first, second = self._lines
         counted, number = 0, line
         while (start := data.find(first, start)) >= 0:
             begin, start = start, start + len(first)
+            if offset + begin <= (self._first if self.last is None else self.last):
+                continue  # pieces overlap
             if begin and data[begin - 1 : begin] not in (b"\n", b"\r"):
                 continue
             if data[start : start + 1] not in (b"\n", b"\r"):
@@ -86,17 +88,21 @@ class Opening:
         for raw in head.splitlines(keepends=True):
             text, begin = raw.rstrip(b"\r\n"), position
             position += len(raw)
-            if len(raw) == len(text) or _OF_WORK.search(text) is not None:
-                return len(head)
+            if len(raw) == len(text):
+                break
+            if _OF_WORK.search(text) is not None:
+                self._head = None
+                return position
             if _can_open(text) and all(text != known for _, known in chosen):
                 chosen.append((begin, text))
             if len(chosen) == 2:
-                break
-        else:
-            return len(head)
-        (begin, first), (at, second) = chosen
-        self._lines, self._gap_bytes, self._first = (first, second), at - begin + len(second), begin
-        return at + len(second)
+                (begin, first), (at, second) = chosen
+                self._lines, self._gap_bytes, self._first = (first, second), at - begin + len(second), begin
+                self._head = None
+                return at + len(second)
+        if position >= _HEAD_BYTES - _MAX_LINE_BYTES:
+            self._head = None
+        return position
 
 
 def _can_open(text: bytes) -> bool:

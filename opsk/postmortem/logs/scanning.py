@@ -20,9 +20,9 @@ from opsk.postmortem.logs.openings import Opening
 from opsk.postmortem.logs.pieces import BROKEN, Piece, ReadLimits, describe_limits, open_log, read_limited_pieces
 from opsk.postmortem.logs.printers import Labels, LogEnd, find_printer, resolve_rank
 from opsk.postmortem.logs.progress import LabelTail, ProgressEnds
-from opsk.postmortem.logs.scripts import SURVIVED_BY_SCRIPTS, goes_on, is_last_word, is_trifle
+from opsk.postmortem.logs.scripts import SURVIVED_BY_SCRIPTS, find_trifle, goes_on, is_last_word
 from opsk.postmortem.signatures.signature import Signature, signatures
-from opsk.postmortem.values import TRIFLE, FailureClass, Finding, Origin, Place, RankProgress, Role
+from opsk.postmortem.values import FailureClass, Finding, Origin, Place, RankProgress, Role
 
 _EXCEPTION = "python.exception"
 _ECHOED = re.compile(r"(?:\+{1,6} |declare -x |export )|[A-Z_][A-Z0-9_]{2,80}=")
@@ -210,8 +210,8 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
     text, role, line_number = line.text, signature.role, number
     if signature.id in SURVIVED_BY_SCRIPTS and goes_on(signature.id, piece, line):
         role = Role.ADVICE
-    elif signature.id in SURVIVED_BY_SCRIPTS and is_trifle(piece, line):
-        fields |= {TRIFLE: "yes"}
+    elif signature.id in SURVIVED_BY_SCRIPTS:
+        fields |= find_trifle(piece, line)
     if signature.follow == "last" and not is_last_word(piece, line):
         return
     if signature.id == _ASKED_TO_END and line.label.startswith("ray"):

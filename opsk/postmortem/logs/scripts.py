@@ -7,6 +7,7 @@ import re
 from opsk.postmortem.logs.lines import LogLine
 from opsk.postmortem.logs.ordinary import find_third_last_ordinary
 from opsk.postmortem.logs.pieces import Piece
+from opsk.postmortem.values import TRIFLE
 from opsk.units import KIB
 
 SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.module_unknown", "shell.syntax")
@@ -62,15 +63,19 @@ def goes_on(signature: str, piece: Piece, line: LogLine) -> bool:
     return len(piece.data) - line.end >= _SCRIPT_GOES_ON_BYTES or not piece.is_near_end
 
 
-def is_trifle(piece: Piece, line: LogLine) -> bool:
-    """Return whether a line of a script failed after its program had run, and was not what the job was for."""
+def find_trifle(piece: Piece, line: LogLine) -> dict[str, str]:
+    """Return as a field that a line of a script failed that was not what the job was for.
+
+    ``yes`` after its program ran, ``if_done`` where only steps or a program's own words can tell that it did.
+    """
     match = _OF_A_LINE.search(line.text)
     if match is None and _OF_A_TOOL.match(line.text) is None:
-        return False
+        return {}
     if match is not None and _RUNS_PROGRAMS.search(match["command"]) is not None:
-        return False
+        return {}
     above = piece.data[max(0, line.start - _DONE_BYTES) : line.start]
-    return piece.offset + line.start >= _WORKED_BYTES or _DONE.search(above) is not None
+    is_after = piece.offset + line.start >= _WORKED_BYTES or _DONE.search(above) is not None
+    return {TRIFLE: "yes" if is_after else "if_done"}
 
 
 def is_last_word(piece: Piece, line: LogLine) -> bool:

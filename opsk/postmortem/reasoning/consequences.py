@@ -294,12 +294,18 @@ def _demote_lines_of_script(findings: Sequence[Finding], steps: LastSteps) -> li
         if finding.role is Role.ROOT and finding.fields.get("top"):
             failed[finding.source] = min(finding.order, failed.get(finding.source, finding.order))
 
+    begins = {each.source: each.order for each in findings if each.fields.get("opening")}
+
     def is_later(finding: Finding) -> bool:
         if finding.role is not Role.ROOT or finding.signature not in _OF_SCRIPTS:
             return False
         if _LINE_OF_SCRIPT.search(finding.text) is None:
             return False
-        return finding.order > failed.get(finding.source, finding.order) or steps.follow_in_log(finding) is False
+        if finding.order > failed.get(finding.source, finding.order):
+            return True
+        last = steps.by_source.get(finding.source)
+        is_of_run = last is not None and (last.last_progress_order or 0) > begins.get(finding.source, -1)
+        return is_of_run and steps.follow_in_log(finding) is False
 
     return [replace(each, role=Role.ADVICE, failure=None) if is_later(each) else each for each in findings]
 

@@ -15,7 +15,7 @@ from opsk.postmortem.reasoning.job_of_logs import with_job_notes
 from opsk.postmortem.reasoning.memory import extract_memory_facts
 from opsk.postmortem.reasoning.owners import is_owned_by_user
 from opsk.postmortem.reasoning.places import RankPlacement, build_placement, with_ranks
-from opsk.postmortem.reasoning.runs import with_run_notes
+from opsk.postmortem.reasoning.runs import has_progressed, with_run_notes
 from opsk.postmortem.reasoning.scoring import Scene, score_candidates
 from opsk.postmortem.reasoning.timeline import UNKNOWN_ERROR_S, align_clocks, build_timeline, estimate_skews
 from opsk.postmortem.values import (
@@ -128,8 +128,7 @@ def explain(evidence: Evidence, *, recurrence: Sequence[Recurrence] = ()) -> Rep
     evidence = with_ranks(with_job_notes(evidence))
     placement = build_placement(evidence)
     filtered = filter_findings(
-        evidence, has_progress=any(each.last_progress_order is not None for each in evidence.ranks),
-        node_of_rank=placement.node,
+        evidence, has_progress=has_progressed(evidence), node_of_rank=placement.node,
     )  # fmt: skip
     evidence = with_run_notes(evidence, filtered)
     skews = estimate_skews(filtered, placement.node)

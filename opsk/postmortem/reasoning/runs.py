@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from opsk.postmortem.reasoning.candidate import is_labelled
 from opsk.postmortem.reasoning.ends import ENDS_OF_COMMANDS, REPORTS_OF_ENDS
 from opsk.postmortem.reasoning.places import rank_identity
 from opsk.postmortem.values import TRIFLE, Evidence, FailureClass, Finding, Origin, RankProgress, Role
@@ -33,11 +32,11 @@ def demote_earlier_runs(findings: Sequence[Finding], ranks: Sequence[RankProgres
     several |= {
         each.source
         for each in findings
-        if is_labelled(each) or (each.signature in REPORTS_OF_ENDS and each.signature not in ENDS_OF_COMMANDS)
+        if _is_of_a_rank(each) or (each.signature in REPORTS_OF_ENDS and each.signature not in ENDS_OF_COMMANDS)
     }
     by_source: dict[str, list[Finding]] = defaultdict(list)
     for each in findings:
-        if each.origin is Origin.JOB_LOG and each.source not in several:
+        if each.origin in (Origin.JOB_LOG, Origin.LAUNCHER) and each.source not in several:
             by_source[each.source].append(each)
     begins = {source: max(_find_opening(those), _find_end_before(those)) for source, those in by_source.items()}
 
@@ -53,6 +52,15 @@ def demote_earlier_runs(findings: Sequence[Finding], ranks: Sequence[RankProgres
         replace(each, role=Role.CONFIRMATION, fields={**each.fields, EARLIER: "yes"}) if is_earlier(each) else each
         for each in findings
     ]
+
+
+def has_progressed(evidence: Evidence) -> bool:
+    """Return whether training made steps, of several runs in a log the last one's."""
+    begins = {each.source: each.order for each in evidence.findings if _is_opening(each)}
+    return any(
+        each.last_progress_order is not None and each.last_progress_order > begins.get(each.source, -1)
+        for each in evidence.ranks
+    )
 
 
 def with_run_notes(evidence: Evidence, findings: Sequence[Finding]) -> Evidence:
@@ -74,6 +82,13 @@ def with_run_notes(evidence: Evidence, findings: Sequence[Finding]) -> Evidence:
         if each.fields.get(TRIFLE) and each.role is Role.ADVICE
     ]
     return replace(evidence, notes=(*evidence.notes, *notes[:_MAX_NOTES])) if notes else evidence
+
+
+def _is_of_a_rank(finding: Finding) -> bool:
+    """Return whether a label tells which of several processes printed a line; the number of a GPU does not."""
+    place = finding.place
+    is_local = place.local_rank is not None and "local_rank" not in finding.fields
+    return place.rank is not None or bool(place.ranks) or is_local
 
 
 def _find_opening(findings: Sequence[Finding]) -> int:

@@ -41,9 +41,10 @@ _SURVIVABLE = frozenset((FailureClass.SOFTWARE, FailureClass.CONFIG, FailureClas
 """Programs handle exceptions of these classes and go on, and scripts start the next program."""
 _OF_A_RUN = _SURVIVABLE | {
     FailureClass.STORAGE, FailureClass.HOST_MEMORY, FailureClass.RENDEZVOUS, FailureClass.NUMERIC,
+    FailureClass.CANCELLED,
 }  # fmt: skip
 """What ended one run is over when the next one begins."""
-_CAUGHT = _OF_A_RUN - {FailureClass.NUMERIC}
+_CAUGHT = _OF_A_RUN - {FailureClass.NUMERIC, FailureClass.CANCELLED}
 """Programs catch what raises these, say so, and go on with something else; numbers that went wrong stay wrong."""
 
 
@@ -120,6 +121,9 @@ def demote_survived(
     has_failed
         Whether Slurm's record says so: then the one thing that failed is not survived, whatever follows.
     """
+    if not has_failed:
+        ends = _find_last(each for each in findings if each.role is Role.END)
+        findings = [_demote_trifle(each, ends, ranks) for each in findings]
     last = _find_last(each for each in findings if _shows_failure(each))
     trials = _find_last(each for each in findings if each.signature == _NEXT_TRIAL)
     runs = _find_last(each for each in findings if each.signature == _RUN_BEGINS)
@@ -163,8 +167,6 @@ def demote_survived(
         return goes_on(finding) or (is_followed and is_of_one)
 
     def judge(finding: Finding) -> Finding:
-        if finding.fields.get(TRIFLE) and finding.role is Role.ROOT and not has_failed:
-            return replace(finding, role=Role.ADVICE, failure=None)
         if finding.signature == _LAST_ERROR and finding.role is Role.ROOT and not has_failed:
             is_after_work = _find_last_step(finding.source, ranks) >= 0
             return replace(finding, role=Role.CONFIRMATION) if is_after_work else finding
@@ -175,6 +177,15 @@ def demote_survived(
         return replace(finding, role=Role.CONFIRMATION) if is_survived(finding) else finding
 
     return tuple(judge(each) for each in findings)
+
+
+def _demote_trifle(finding: Finding, ends: Mapping[str, int], ranks: Sequence[RankProgress]) -> Finding:
+    """Return what failed of a script after its program had run as no cause."""
+    trifle = finding.fields.get(TRIFLE)
+    if finding.role is not Role.ROOT or not trifle:
+        return finding
+    is_after = -1 < max(ends.get(finding.source, -1), _find_last_step(finding.source, ranks)) < finding.order
+    return replace(finding, role=Role.ADVICE, failure=None) if trifle == "yes" or is_after else finding
 
 
 def _goes_on_for_s(finding: Finding, last_order: int, ranks: Sequence[RankProgress]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # ruff: noqa: E501 -- lines are quoted as programs print them
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from random import Random
 from tests.fakes.hard_logs.families import FAMILIES
 from tests.fakes.hard_logs.library_families import LIBRARY_FAMILIES
 from tests.fakes.hard_logs.messages import MESSAGES, WARNINGS
-from tests.fakes.hard_logs.surviving import RESTARTS, SCENES
+from tests.fakes.hard_logs.surviving import ENDS_OF_RUNS, LAST_LINES, OPENINGS, RESTARTS, SCENES
 
 CLASSES = (*MESSAGES, "collective_hang")
 _STARTS = frozenset(("config", "rendezvous"))
@@ -49,6 +50,10 @@ _GOOD_ENDS = (
 )
 
 
+_HEAD = 'Traceback (most recent call last):\n  File "/home/ada/run/train.py", line 9, in <module>\n    main()\n'
+_RAISED = re.compile(r"[\w.]+(?:Error|Exception): ")
+_OF_ONE = ("gpu_memory", "", "software", "host_memory", "time_limit", "", "config", "cancelled", "storage")
+"""How the last run of one process ends; empty where it ends well."""
 LINK_MESSAGES = tuple(
     (family.failure, message)
     for family in (*FAMILIES, *LIBRARY_FAMILIES)
@@ -144,7 +149,29 @@ def lay_survivor(seed: int, folder: Path) -> HardLog:
     job.train(rng.randint(10, 60), form=form)
     for line in rng.choice(_GOOD_ENDS):
         job.say(0, line)
+    if seed % 4 == 1 and job.style != "files":
+        job.lines.append((None, rng.choice(LAST_LINES)))
     return HardLog(paths=job.write(folder), failure="", rank=None)
+
+
+def lay_appended(seed: int, folder: Path) -> HardLog:
+    """Write a log of one process in which several runs stand one below the other; the last one says how it ended."""
+    rng = Random(seed)
+    failure = _OF_ONE[seed % len(_OF_ONE)]
+    job = _Job(rng, failure, styles=("plain",), node_counts=(1, 1))
+    job.lines, job.victim, job.is_plain = [], 0, True
+    begins, form = rng.choice(OPENINGS), rng.choice(_FORMS)
+    for _ in range(rng.randint(1, 3)):
+        job.say(0, begins)
+        job.train(rng.randint(0, 30), form=form)
+        job.say(0, rng.choice(ENDS_OF_RUNS))
+    job.say(0, begins)
+    if failure != "config":
+        job.train(rng.randint(3, 40), form=form)
+    for line in rng.choice(_GOOD_ENDS) if not failure else (rng.choice(MESSAGES[failure]),):
+        is_bare = _RAISED.match(line) is not None
+        job.say(0, _HEAD + line if is_bare else line)
+    return HardLog(paths=job.write(folder), failure=failure, rank=None)
 
 
 class _Job:
@@ -163,6 +190,7 @@ class _Job:
         self.failure = failure
         self.skews_s = [rng.randint(0, 3) for _ in self.nodes]
         self.clock_s = self.lines_stamped = 0
+        self.is_plain = False
         self.warn(rng.randint(2, 5))
 
     def node(self, rank: int) -> str:
@@ -266,7 +294,7 @@ class _Job:
             by_file.setdefault(name, []).append(self._label(rank, line))
         end = "\r\n" if self.rng.random() < 0.1 else "\n"
         is_wrapped = self.rng.random() < 0.05
-        colours = self.rng.random() < 0.15
+        colours = self.rng.random() < 0.15 and not self.is_plain
         paths = []
         for name, lines in by_file.items():
             if colours:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 # ruff: noqa: E501 -- lines are quoted as programs print them
 _INNER = 'Traceback (most recent call last):\n  File "/home/ada/run/evaluate.py", line 141, in evaluate\n    score = metric(batch)\n  File "/home/ada/run/metric.py", line 30, in metric\n    return parse(text)\n'
+_TOP = _INNER.replace("evaluate.py", "train.py").replace("in evaluate", "in <module>")
 _OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB. GPU 0 has a total capacity of 39.38 GiB of which 1.83 GiB is free."
 
 SCENES: tuple[str, ...] = (
@@ -65,3 +66,34 @@ RESTARTS: tuple[str, ...] = (
     'nohup: ignoring input\nTraceback (most recent call last):\n  File "/home/ada/run/train.py", line 3, in <module>\n    import tokenizers\nModuleNotFoundError: No module named \'tokenizers\'\nnohup: ignoring input',
 )  # fmt: skip
 """Ends of earlier runs in the log that the good one is appended to, and its beginning."""
+
+OPENINGS: tuple[str, ...] = (
+    # environment modules and Lmod, conda, batch scripts of their own
+    "Loaded module: gcc/13.2.0\nLoaded dependency [cudnn/9.1]: cuda/12.4\nLoaded module: cudnn/9.1",
+    "Restoring modules from user's default\nThe environment of the project is active\nwriting to /scratch/ada/run",
+    "GPU Prolog Script v1.14\nThis is a GPU node.\nNode: {node}",
+    "==========================================\nRunning on node {node}\nWorking directory: /home/ada/run\n==========================================",
+)
+"""How a log of one process begins, and begins again with the next run that is appended to it."""
+
+ENDS_OF_RUNS: tuple[str, ...] = (
+    _TOP + "TypeError: forward() takes 2 positional arguments but 3 were given",
+    _TOP + "KeyError: 'labels'",
+    _TOP + _OOM,
+    _TOP + "FileNotFoundError: [Errno 2] No such file or directory: '/data/corpus/train.bin'",
+    _TOP + "ModuleNotFoundError: No module named 'tokenizers'",
+    _TOP + "KeyboardInterrupt",
+    "usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --learning-rate 0.1",
+)  # fmt: skip
+"""How runs ended before the last one of the log."""
+
+LAST_LINES: tuple[str, ...] = (
+    # bash execute_cmd.c; gzip, tar and coreutils
+    "/var/spool/slurmd/job4711/slurm_script: line 40: seff: command not found",
+    "/var/spool/slurmd/job4711/slurm_script: line 31: finish: command not found",
+    "/var/spool/slurmd/job4711/slurm_script: line 52: /home/ada/bin/notify: No such file or directory",
+    "gzip: results/*.csv: No such file or directory",
+    "rm: cannot remove '/tmp/ada/cache': No such file or directory",
+    "cp: cannot stat 'checkpoints/best.pt': No such file or directory",
+)
+"""What a script says when it puts away what its program made, and that is the end of the log."""

@@ -2,8 +2,9 @@
 
 Of 1,000 logs that failed and 200 that did not: class >= 97 %, wrong and at least 60 % sure <= 1 %, no good run called a
 failure, whether it printed warnings or survived exceptions, retries and earlier ends of its job. The messages are
-quoted in `tests.fakes.hard_logs.messages` and `surviving`; seeds choose all else. The suite judges 160 and twice 40;
-``OPSK_HARD_LOGS=1000`` judges that many, and a fifth as many good runs of each kind.
+quoted in `tests.fakes.hard_logs.messages` and `surviving`; seeds choose all else. The same rates hold for logs in which
+several runs stand one below the other. The suite judges 160, 80 and twice 40; ``OPSK_HARD_LOGS=1000`` judges that many,
+and a fifth as many good runs of each kind.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning import explain
 from opsk.postmortem.reasoning.owners import describe_owner
 from opsk.postmortem.values import Report
-from tests.fakes.hard_logs.laying import CLASSES, HardLog, lay_failure, lay_good_run, lay_survivor
+from tests.fakes.hard_logs.laying import CLASSES, HardLog, lay_appended, lay_failure, lay_good_run, lay_survivor
 
 FAILED = int(os.environ.get("OPSK_HARD_LOGS", "160"))
 GOOD = FAILED // 5 if "OPSK_HARD_LOGS" in os.environ else 40
@@ -108,3 +109,13 @@ def test_good_runs_are_no_failures(lay: Callable[[int, Path], HardLog], tmp_path
         if report.root is not None:
             called.append((seed, report.root.what))
     assert not called
+
+
+def test_the_last_of_several_runs_decides(tmp_path: Path) -> None:
+    number = 2 * GOOD
+    judged = [(laid := lay_appended(seed, tmp_path / str(seed)), explained(laid)) for seed in range(number)]
+    wrong = [(laid, report) for laid, report in judged if named(report) != laid.failure]
+    sure = [laid for laid, report in wrong if report.root is not None and report.root.confidence >= SURE]
+    assert len(wrong) <= 0.03 * number, [str(laid.paths[0]) for laid, _ in wrong]
+    assert len(sure) <= 0.01 * number, [str(laid.paths[0]) for laid in sure]
+    assert not [laid for laid, _ in wrong if not laid.failure]
