@@ -12,6 +12,8 @@ COUNTED_STEP = "counted.step"
 """The option that states the bytes that one step of a process stores, in fp32, as `ParameterRange` writes them."""
 COUNTED_INPUT = "counted.input"
 """The option that states where the size of a sample is from, where that is no data set (``settings``)."""
+COUNTED_PLACES = "counted.places"
+"""The option that states on what each layer runs (``images of 64 × 64``), where a step is limited by the layers."""
 MARGIN = 1.5
 """What a step stores at most over what its operations save in fp32: autocast adds a 16-bit copy of each of them."""
 WORKSPACE_BYTES = GIB

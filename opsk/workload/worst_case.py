@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from opsk.workload.completion import Completion, complete
-from opsk.workload.counted_model import COUNTED_INPUT, build_largest_shape
+from opsk.workload.counted_model import COUNTED_INPUT, COUNTED_PLACES, build_largest_shape
 from opsk.workload.defaults import ROLE_PREFIXES, Assumption
 from opsk.workload.model import ModelShape, StatedModel
 from opsk.workload.plan import Precision, Recompute, Sharding
@@ -166,7 +166,10 @@ def _limit_counted(options: dict[str, str], assumed: list[Assumption]) -> bool:
     if options.pop(_TRAINABLE, ""):
         why = why.removeprefix("unknown: ")
         assumed.append(Assumption(field=_TRAINABLE, value="all", why=f"{why}: training all of it takes more"))
-    if COUNTED_INPUT in options:
+    if COUNTED_PLACES in options:
+        why = "its forward pass is not followed: each layer is taken to run once"
+        assumed.append(Assumption(field="model.input", value=options[COUNTED_PLACES], why=why))
+    elif COUNTED_INPUT in options:
         why = "its data set does not tell how large a sample is"
         assumed.append(Assumption(field="model.input", value=f"by its {options[COUNTED_INPUT]}", why=why))
     return True

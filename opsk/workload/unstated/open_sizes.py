@@ -9,7 +9,7 @@ from typing import Any
 
 from opsk.workload.measured_model import DATA_SET, INPUT_SIZE
 from opsk.workload.public_models.lookup import Kind, find_listed, public_model
-from opsk.workload.public_models.measured import Unit, find_measured, fixes_length
+from opsk.workload.public_models.measured import MeasuredModel, Unit, find_measured, fixes_length
 from opsk.workload.unstated.sizes import Size, Task, find_range, find_side
 from opsk.workload.workload import Workload
 from opsk.workload.worst_case import MICRO_BATCH
@@ -22,6 +22,8 @@ _TASKS = {
     Kind.VISION: Task.IMAGE_CLASSIFICATION,
 }
 _MEASURED_TASKS = {"image": Task.IMAGE_CLASSIFICATION, "speech": Task.SPEECH}
+_DETECTORS = "ultralytics"
+"""The package of the measured detectors."""
 _NAMES_SIZE = re.compile(r"[-_](\d{2,3})(\.|$)")
 """The end of a model's name that is the side of its images: ``convnext-base-224``."""
 
@@ -54,7 +56,13 @@ def find_task(name: str | None) -> Task | None:
     if shape is not None:
         return Task.SEQUENCE_TO_SEQUENCE if shape.encoder_layers else Task.LANGUAGE_MODEL
     measured = find_measured(name)
-    return _MEASURED_TASKS.get(measured.kind) if measured is not None else None
+    return _find_measured_task(measured) if measured is not None else None
+
+
+def _find_measured_task(measured: MeasuredModel) -> Task | None:
+    """Return what is trained with a measured model; ``None`` where that is not known."""
+    is_detector = measured.source.startswith(_DETECTORS)
+    return Task.DETECTION if is_detector else _MEASURED_TASKS.get(measured.kind)
 
 
 def find_open_sizes(workload: Workload, missing: Collection[str]) -> tuple[OpenSize, ...]:
@@ -78,7 +86,7 @@ def find_open_input(workload: Workload) -> OpenSize | None:
     measured = find_measured(name) if name and public_model(name) is None else None
     if measured is None or measured.unit is Unit.WINDOWS or INPUT_SIZE in options or _NAMES_SIZE.search(name):
         return None
-    task = _MEASURED_TASKS.get(measured.kind)
+    task = _find_measured_task(measured)
     is_image = measured.unit is Unit.PIXELS
     span = find_range(Size.IMAGE_SIDE if is_image else Size.SOUND_SECONDS, task) if task is not None else None
     if span is None:

@@ -29,6 +29,7 @@ class Task(StrEnum):
     TEXT_CLASSIFICATION = "text-classification"
     SEQUENCE_TO_SEQUENCE = "sequence-to-sequence"
     IMAGE_CLASSIFICATION = "image-classification"
+    DETECTION = "detection"
     SPEECH = "speech"
 
 

@@ -149,3 +149,29 @@ def test_every_shorter_text_fits_where_the_range_does(model: str, micro_batch: i
         limit = predict_limit(state_sizes(advice.workload, {SEQ: length}), advice, DEFAULT)
         assert limit is not None
         assert fits_for_sure(limit.prediction, advice)
+
+
+OWN = (
+    "import torch\nimport torch.nn as nn\nfrom loading import make_loaders\n"
+    "class Net(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+    "        self.body = nn.Sequential(\n            nn.Conv2d(3, width, 3), nn.ReLU(), nn.MaxPool2d(2),"
+    " nn.Conv2d(width, width, 3))\n"
+    "        self.head = nn.Linear(width, 10)\n"
+    "    def forward(self, x):\n        return self.head(self.body(x).mean((2, 3)))\n"
+    "batch_size = {batch}\nnet = Net({width}).cuda()\nopt = torch.optim.Adam(net.parameters())\n"
+    "for x, y in make_loaders(batch_size):\n"
+    "    loss = nn.functional.cross_entropy(net(x), y)\n    loss.backward()\n    opt.step()\n"
+)
+
+
+def test_a_small_model_of_ones_own_fits_by_its_layers() -> None:
+    """Its data set is in a module that is not at hand; the largest usual images count."""
+    advice = advise(OWN.format(batch=16, width=32))
+    assert (advice.verdict, advice.is_limit) == (Verdict.FITS, True)
+    assert [entry.value for entry in advice.assumed if entry.field == INPUT] == ["images of 480 × 480"]
+    assert lines(advice) == ()
+    assert any("each layer" in line for line in lines(advice, Detail.LONG))
+
+
+def test_a_model_near_the_limit_gets_no_verdict_by_its_layers() -> None:
+    assert advise(OWN.format(batch=4096, width=512)).verdict is Verdict.UNKNOWN

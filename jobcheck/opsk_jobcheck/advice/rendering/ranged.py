@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opsk.units import as_gib
+from opsk.workload.counted_model import COUNTED_PLACES
 from opsk.workload.unstated.open_sizes import BATCH, OpenSize
 from opsk.workload.unstated.sizes import Size
 from opsk_jobcheck.advice.advice import Advice, MemoryOverRange
@@ -12,6 +13,14 @@ from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, Line, Weight, co
 
 SMALL_SHARE = 0.25
 """A job that takes less of a GPU's memory at the most is a small one that fits: the long form has it."""
+
+
+def is_quiet(advice: Advice) -> bool:
+    """Return whether a job is a small one that fits by the layers of its model: nothing that a user need read."""
+    if advice.prediction is None or COUNTED_PLACES not in dict(advice.workload.options):
+        return False
+    memory = advice.prediction.memory
+    return float(memory.total_bytes.high) < SMALL_SHARE * float(memory.capacity_bytes)
 
 
 def render_over_range(advice: Advice) -> Iterator[Line]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 
 from opsk.text import format_count
@@ -11,7 +12,7 @@ from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.layout import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, is_ascii_only, to_ascii
 from opsk_jobcheck.advice.rendering import sections
 from opsk_jobcheck.advice.rendering.counted import render_count
-from opsk_jobcheck.advice.rendering.ranged import render_over_range
+from opsk_jobcheck.advice.rendering.ranged import is_quiet, render_over_range
 from opsk_jobcheck.advice.rendering.sections import render_network, render_sharing
 from opsk_jobcheck.advice.roles import render_roles
 from opsk_jobcheck.advice.serving import render_serving
@@ -78,6 +79,8 @@ def _render_short(advice: Advice) -> tuple[str, ...]:
     if advice.over_range is not None:
         row = next(render_over_range(advice))
         return () if row.weight is Weight.NEVER else (sections.headline(advice).row(), row.row())
+    if advice.is_limit and is_quiet(advice):
+        return ()
     if advice.is_limit:
         return sections.headline(advice).row(), next(sections.limit(advice)).row()
     if advice.verdict is not Verdict.UNKNOWN:
@@ -97,7 +100,8 @@ def _build_lines(advice: Advice) -> list[Line]:
     elif advice.over_range is not None:
         parts += render_over_range(advice)
     elif advice.is_limit:
-        parts += sections.limit(advice)
+        weight = Weight.NEVER if is_quiet(advice) else None
+        parts += [line if weight is None else replace(line, weight=weight) for line in sections.limit(advice)]
     elif advice.roles is not None:
         parts += [sections.memory(advice), *render_roles(advice)]
     else:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from opsk.workload.unstated.layer_limit import LayerSums
 from opsk_jobcheck.scripts.frameworks.own_models.counting import count_parameters
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import NotedCall
 from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory, join_steps
+from opsk_jobcheck.scripts.frameworks.own_models.training.layer_sums import runs_layers_once, sum_layers
 from opsk_jobcheck.scripts.frameworks.own_models.training.training_steps import TrainingSteps
 from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
@@ -40,7 +42,9 @@ class Followed:
 
     ``step`` is the memory of its largest training step; ``None`` where none was found. ``is_usual`` tells that the
     input of its model was taken from the settings, since its data set does not tell it; ``trains`` that it comes to a
-    backward pass, or hands a module to a trainer, for sure, ``is_other`` that it ends without any.
+    backward pass, or hands a module to a trainer, for sure, ``is_other`` that it ends without any. ``layers`` are the
+    sums over its models' layers where these run once on each sample and the step is not known, ``cut_side`` and
+    ``batch_size`` what its loader yields as far as that is known (0).
     """
 
     count: Count | None
@@ -50,6 +54,9 @@ class Followed:
     trains: bool
     is_other: bool
     calls: tuple[NotedCall, ...]
+    layers: LayerSums | None = None
+    cut_side: int = 0
+    batch_size: int = 0
 
 
 def follow_program(
@@ -78,7 +85,18 @@ def follow_program(
         trains=machine.trains,
         is_other=machine.is_whole and not (machine.may_train_here or machine.step_reasons or machine.unknown),
         calls=tuple(machine.noted.values()),
+        layers=_sum_layers(machine, count, step),
+        cut_side=max(machine.sides, default=0),
+        batch_size=machine.batch_size,
     )
+
+
+def _sum_layers(machine: TrainingSteps, count: Count | None, step: StepMemory | None) -> LayerSums | None:
+    """Return the sums over all layers, where a limit on the step is not known but may follow from them."""
+    is_known = step is not None and not step.reason and step.saved_bytes.high is not None
+    if count is None or count.parameters.high is None or is_known or not runs_layers_once(machine.files.rows):
+        return None
+    return sum_layers(machine.used.values(), machine.files.rows)
 
 
 def _count(machine: TrainingSteps) -> Count:

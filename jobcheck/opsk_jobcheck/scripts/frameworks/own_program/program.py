@@ -49,7 +49,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
     state_numbers,
 )
 from opsk_jobcheck.scripts.frameworks.own_program.plan import find_few_ranks, state_plan
-from opsk_jobcheck.scripts.frameworks.own_program.samples import check_samples
+from opsk_jobcheck.scripts.frameworks.own_program.samples import check_samples, find_inputs
 from opsk_jobcheck.scripts.frameworks.own_program.text_lengths import find_text_length
 from opsk_jobcheck.scripts.frameworks.own_program.worst_case import check_loading, state_worst_case
 from opsk_jobcheck.scripts.frameworks.python.recipes import (
@@ -153,7 +153,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     state_worst_case(settings, invocation, reading, lambda: followed or follow(settings, program, invocation, reading))
     if not reading.model_name and not all(name in findings.values for name in SHAPE):
         followed = followed or follow(settings, program, invocation, reading)
-        state_parameters(followed, reading)
+        state_parameters(followed, reading, find_inputs(settings))
     if followed is not None:
         reading.trains = True if followed.trains else False if followed.is_other else None
     why, named = settings.closed, reading.model_name

@@ -1,0 +1,204 @@
+"""Adds up the sizes of the layers of models, for a limit on what they save where their forward pass is not followed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from opsk.workload.unstated.layer_limit import ATTENTION, LayerSums
+from opsk_jobcheck.scripts.frameworks.own_models.layers import CONTAINERS, LAYERS, STACKS, Arguments
+from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, OPEN, Choice, File, Module
+
+MAX_LAYERS = 4096
+_NORMS = ("BatchNorm", "InstanceNorm", "SyncBatchNorm", "GroupNorm", "LayerNorm", "RMSNorm")
+_DOWN = ("MaxPool2d", "AvgPool2d", "FractionalMaxPool2d", "PixelUnshuffle")
+_UP = ("ConvTranspose2d", "Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d", "PixelShuffle")
+_TWICE = frozenset({"grad", "functional_call", "odeint", "odeint_adjoint", "jvp", "vjp", "hessian", "jacobian"})
+"""Functions with which a step goes backward, or forward, several times."""
+_ATTENDS = frozenset({"bmm", "matmul", "einsum", "baddbmm", "scaled_dot_product_attention"})
+"""Functions that multiply places with each other."""
+_NO_PASS = frozenset({"__init__", "__getitem__", "__len__", "__iter__", "reset_parameters", "init_weights"})
+_SAVED = 3
+"""Tensors of the size of a layer's output that are saved at most: for a norm, an activation and dropout or a product."""
+
+
+def sum_layers(models: Iterable[Any], files: Iterable[File]) -> LayerSums | None:
+    """Return the sums over all layers of models; ``None`` where a layer, or one of its sizes, is not known.
+
+    Parameters
+    ----------
+    files
+        The text of the program.
+    """
+    names = {name for file in files for calls in file.digest.calls.values() for name, _ in calls}
+    rows = list(_iterate_layers(models))
+    if not rows or None in rows or len(rows) > MAX_LAYERS:
+        return None
+    layers = [row for row in rows if row is not None and row.layer is not None]
+    features = [_count_features(layer) for layer in layers]
+    if None in features:
+        return None
+    weighted = [layer for layer in layers if _get_name(layer) in LAYERS and not _get_name(layer).startswith(_NORMS)]
+    if not weighted:
+        return None
+    first = weighted[0]
+    return LayerSums(
+        first=_get_name(first),
+        channels=_read(first, 0, "in_channels") or 1,
+        patch=_find_patch(first),
+        row_features=sum(row or 0 for layer, row in zip(layers, features, strict=True) if _is_of_rows(layer)),
+        map_features=sum(row or 0 for layer, row in zip(layers, features, strict=True) if not _is_of_rows(layer)),
+        width=_find_width(weighted),
+        products=sum(_get_name(layer) == "Linear" or _get_name(layer) in ATTENTION for layer in weighted),
+        shrinks=any(map(_shrinks, layers)),
+        grows=any(_get_name(layer) in _UP for layer in layers) or "interpolate" in names or "pixel_shuffle" in names,
+        attends=not names.isdisjoint(_ATTENDS) or any(_get_name(layer) in ATTENTION for layer in layers),
+    )
+
+
+def runs_layers_once(files: Iterable[File]) -> bool:
+    """Return whether modules run each of their layers once on each sample, as far as the text of a program says.
+
+    None repeats a layer in a loop, takes the parts of a sample (frames, views) for samples, or goes backward twice.
+    """
+    for file in files:
+        for node in ast.walk(file.digest.tree):
+            if isinstance(node, ast.ClassDef) and any(map(_repeats, node.body)):
+                return False
+        if any(name in _TWICE for calls in file.digest.calls.values() for name, _ in calls):
+            return False
+    return True
+
+
+def _repeats(method: ast.stmt) -> bool:
+    """Return whether a method repeats what it calls a number of times, or joins the first two axes of a tensor."""
+    if not isinstance(method, ast.FunctionDef) or method.name in _NO_PASS:
+        return False
+    for node in ast.walk(method):
+        if isinstance(node, ast.While) or (isinstance(node, ast.For) and _counts(node)):
+            return True
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        first = node.args[0] if node.args else None
+        if node.func.attr in ("view", "reshape") and isinstance(first, ast.BinOp) and isinstance(first.op, ast.Mult):
+            return True
+        if node.func.attr == "flatten" and [getattr(part, "value", None) for part in node.args] == [0, 1]:
+            return True
+        if node.func.attr in ("rearrange", "unfold"):
+            return True
+    return False
+
+
+def _counts(loop: ast.For) -> bool:
+    """Return whether a loop runs over numbers that choose nothing: it repeats what it calls."""
+    if not (isinstance(loop.iter, ast.Call) and getattr(loop.iter.func, "id", "") == "range"):
+        return False
+    number = getattr(loop.target, "id", "")
+    chosen = [node.slice for node in ast.walk(loop) if isinstance(node, ast.Subscript)]
+    return not any(isinstance(node, ast.Name) and node.id == number for part in chosen for node in ast.walk(part))
+
+
+def _iterate_layers(values: Iterable[Any], depth: int = 0) -> Iterator[Module | None]:
+    """Yield the layers of models in the order in which they are made; ``None`` for what is not known."""
+    for value in values:
+        if value is OPEN or depth > MAX_LAYERS // 64:
+            yield None
+        elif isinstance(value, Choice):
+            options = [option for option in value.options if option is not ABSENT]
+            yield from _iterate_layers(options, depth + 1)
+        elif isinstance(value, Module) and value.is_model:
+            name = value.name
+            if value.layer is not None and value.definition is None and name not in STACKS:
+                yield value
+            elif value.definition is None and name not in CONTAINERS and name not in STACKS:
+                yield None  # a part of a package
+            else:
+                parts = [part for part in (*value.attributes.values(), *value.parts) if _may_hold(part)]
+                yield from _iterate_layers(parts, depth + 1)
+
+
+def _may_hold(part: Any) -> bool:
+    """Return whether a value may be a module."""
+    return part is OPEN or isinstance(part, Module) or (isinstance(part, Choice) and any(map(_may_hold, part.options)))
+
+
+def _get_name(layer: Module) -> str:
+    """Return the name of the layer of PyTorch."""
+    return layer.layer[0] if layer.layer is not None else layer.name
+
+
+def _get_arguments(layer: Module) -> Arguments:
+    """Return what a layer is made with."""
+    given = layer.layer[1] if layer.layer is not None else None
+    return given if isinstance(given, Arguments) else Arguments((), {})
+
+
+def _read(layer: Module, place: int, name: str, default: int | None = None) -> int | None:
+    """Return an argument that is a number."""
+    value = _get_arguments(layer).get(place, name, default)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _count_features(layer: Module) -> int | None:
+    """Return the numbers that a layer and what follows it save for each place; ``None`` where they are not known."""
+    name = _get_name(layer)
+    if name in ("Conv2d", "ConvTranspose2d"):
+        sizes = [_read(layer, 0, "in_channels"), _read(layer, 1, "out_channels")]
+    elif name == "Linear":
+        sizes = [_read(layer, 0, "in_features"), _read(layer, 1, "out_features")]
+    elif name == "Embedding":
+        sizes = [0, _read(layer, 1, "embedding_dim")]
+    elif name in ("LSTM", "GRU", "RNN"):
+        return _count_recurrent(layer)
+    elif name in ATTENTION:
+        width = _read(layer, 0, "embed_dim" if name == "MultiheadAttention" else "d_model")
+        inner = _read(layer, 2, "dim_feedforward", 2048) if name != "MultiheadAttention" else 0
+        return None if width is None or inner is None else (2 * _SAVED + 2) * (4 * width + inner)
+    elif name in LAYERS and not name.startswith((*_NORMS, "PReLU")):
+        return None
+    else:
+        return 0
+    inner, outer = sizes
+    return None if inner is None or outer is None else inner + _SAVED * outer
+
+
+def _count_recurrent(layer: Module) -> int | None:
+    """Return the numbers that a recurrent layer saves for each step: gates, states and results of all its parts."""
+    sizes = [_read(layer, 0, "input_size"), _read(layer, 1, "hidden_size"), _read(layer, 2, "num_layers", 1)]
+    if None in sizes:
+        return None
+    inner, hidden, layers = (size or 0 for size in sizes)
+    return inner + layers * 2 * 12 * hidden
+
+
+def _find_width(layers: Sequence[Module]) -> int:
+    """Return the width of tokens: that of the first embedding or patches, else the widest input of a product."""
+    first = layers[0]
+    made = _read(first, 1, "embedding_dim" if _get_name(first) == "Embedding" else "out_channels")
+    if _get_name(first) in ("Embedding", "Conv2d") and made:
+        return made
+    return max((_read(layer, 0, "in_features") or 0 for layer in layers), default=0)
+
+
+def _is_of_rows(layer: Module) -> bool:
+    """Return whether a layer works on tokens or rows, and not on places of an image."""
+    return not _get_name(layer).startswith(("Conv", "BatchNorm2d", "InstanceNorm2d"))
+
+
+def _find_patch(layer: Module) -> int:
+    """Return the side of the patches that a first layer cuts an image into; 0 for a layer that does not."""
+    given = _get_arguments(layer)
+    kernel, stride = given.get(2, "kernel_size"), given.get(3, "stride", 1)
+    kernel = kernel[0] if isinstance(kernel, list | tuple) and kernel else kernel
+    stride = stride[0] if isinstance(stride, list | tuple) and stride else stride
+    return kernel if _get_name(layer) == "Conv2d" and isinstance(kernel, int) and kernel == stride > 1 else 0
+
+
+def _shrinks(layer: Module) -> bool:
+    """Return whether a layer puts out fewer places than it gets."""
+    if _get_name(layer) in _DOWN:
+        return True
+    stride = _get_arguments(layer).get(3, "stride", 1)
+    stride = stride[0] if isinstance(stride, list | tuple) and stride else stride
+    return _get_name(layer) == "Conv2d" and isinstance(stride, int) and stride > 1
