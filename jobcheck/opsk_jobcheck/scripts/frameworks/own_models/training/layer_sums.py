@@ -14,7 +14,7 @@ MAX_LAYERS = 4096
 _NORMS = ("BatchNorm", "InstanceNorm", "SyncBatchNorm", "GroupNorm", "LayerNorm", "RMSNorm")
 _DOWN = ("MaxPool2d", "AvgPool2d", "FractionalMaxPool2d", "PixelUnshuffle")
 _UP = ("ConvTranspose2d", "Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d", "PixelShuffle")
-_TWICE = frozenset({"grad", "functional_call", "odeint", "odeint_adjoint", "jvp", "vjp", "hessian", "jacobian"})
+_TWICE = frozenset({"grad", "functional_call", "odeint", "odeint_adjoint", "jvp", "vjp", "hessian"})
 """Functions with which a step goes backward, or forward, several times."""
 _ATTENDS = frozenset({"bmm", "matmul", "einsum", "baddbmm", "scaled_dot_product_attention"})
 """Functions that multiply places with each other."""
