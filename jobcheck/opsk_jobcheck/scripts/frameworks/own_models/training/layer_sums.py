@@ -20,7 +20,7 @@ _ATTENDS = frozenset({"bmm", "matmul", "einsum", "baddbmm", "scaled_dot_product_
 """Functions that multiply places with each other."""
 _NO_PASS = frozenset({"__init__", "__getitem__", "__len__", "__iter__", "reset_parameters", "init_weights"})
 _SAVED = 3
-"""Tensors of the size of a layer's output that are saved at most: for a norm, an activation and dropout or a product."""
+"""Tensors of the size of a layer's output that are saved at most: for a norm, an activation, and a product."""
 
 
 def sum_layers(models: Iterable[Any], files: Iterable[File]) -> LayerSums | None:
