@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +19,10 @@ _TWICE = frozenset({"grad", "functional_call", "odeint", "odeint_adjoint", "jvp"
 """Functions with which a step goes backward, or forward, several times."""
 _ATTENDS = frozenset({"bmm", "matmul", "einsum", "baddbmm", "scaled_dot_product_attention"})
 """Functions that multiply places with each other."""
-_NO_PASS = frozenset({"__init__", "__getitem__", "__len__", "__iter__", "reset_parameters", "init_weights"})
+_NO_PASS = re.compile(
+    r"__init__|_?(init|reset)_|generate|_?(predict|infer|sampl|decod\w*_greedy|beam|test|valid|eval|fit|train|configure)"
+)
+"""Methods that make a module, use it after its training, or hold the loop around a step."""
 _SAVED = 3
 """Tensors of the size of a layer's output that are saved at most: for a norm, an activation, and a product."""
 
@@ -64,16 +68,21 @@ def runs_layers_once(files: Iterable[File]) -> bool:
     """
     for file in files:
         for node in ast.walk(file.digest.tree):
-            if isinstance(node, ast.ClassDef) and any(map(_repeats, node.body)):
+            if isinstance(node, ast.ClassDef) and _is_module(node) and any(map(_repeats, node.body)):
                 return False
         if any(name in _TWICE for calls in file.digest.calls.values() for name, _ in calls):
             return False
     return True
 
 
+def _is_module(node: ast.ClassDef) -> bool:
+    """Return whether a class may be a module: it has a forward pass, or what has is made of it."""
+    return any(isinstance(part, ast.FunctionDef) and part.name in ("forward", "__call__") for part in node.body)
+
+
 def _repeats(method: ast.stmt) -> bool:
     """Return whether a method repeats what it calls a number of times, or joins the first two axes of a tensor."""
-    if not isinstance(method, ast.FunctionDef) or method.name in _NO_PASS:
+    if not isinstance(method, ast.FunctionDef) or _NO_PASS.match(method.name):
         return False
     for node in ast.walk(method):
         if isinstance(node, ast.While) or (isinstance(node, ast.For) and _counts(node)):

@@ -65,6 +65,18 @@ def test_layers_that_may_run_several_times_are_seen(forward: str) -> None:
     assert not runs_layers_once([file])
 
 
+def test_a_loop_of_what_uses_the_model_afterwards_repeats_no_layer_of_a_step() -> None:
+    text = make_net().replace(
+        "net = Net()\n",
+        "class Trainer:\n    def run(self):\n        for epoch in range(9):\n            self.epoch()\nnet = Net()\n",
+    )
+    sampling = (
+        "\n    def generate(self, x):\n        for step in range(9):\n            x = self(x)\n        return x\n"
+    )
+    _, file = make_models(text.replace("class Trainer", f"{sampling}class Trainer"))
+    assert runs_layers_once([file])
+
+
 def test_a_loop_over_the_layers_runs_each_once() -> None:
     _, file = make_models(make_net("for i in range(4):\n            x = self.rows[i](x)\n        return x"))
     assert runs_layers_once([file])
