@@ -35,7 +35,7 @@ _BARE_EXCEPTION = 0.65
 """The upper limit of confidence where a Python exception is all that speaks: two of three are the program's own."""
 _EXCEPTION_BY_WORDS = 0.58
 """The same where only its words hint at the configuration: of 13 such in outputs of other clusters, 8 were that."""
-_UNLOGGED = 0.02
+_UNLOGGED = 0.0165
 """A hang whose culprits left no log: mostly the symptom of what they said there."""
 _LOST_LOG = 0.01
 """The same where other ranks left logs of their own: of planted failures without their log one of six was a hang."""
@@ -369,7 +369,7 @@ def _weigh_reactions(scores: Sequence[_Score], scene: Scene) -> None:
                 score.times(0.1, "training went on until the job was ended")
         else:
             hung = best.candidate.source == "hang" or _is_waiting(best)
-            end.times(0.01 if hung else 0.05, f"before it: {best.candidate.what}")
+            end.times(0.002 if hung else 0.05, f"before it: {best.candidate.what}")
             if _has_task_exited(scene.findings, end.candidate):
                 end.times(0.1, "a task had already ended by itself, with a status of its own")
 

@@ -114,3 +114,14 @@ def test_gpus_that_cannot_reach_each_other_are_no_driver_that_is_too_old(tmp_pat
     report = explained(tmp_path, f"{HEAD}{FRAMES}{says}")
     assert report.root is not None
     assert (named(report), "cannot reach each other" in report.root.what) == ("config", True)
+
+
+def test_a_time_limit_that_ends_what_hung_long_before_is_not_named(tmp_path: Path) -> None:
+    """Of planted failures whose own log was lost this was said with 60 %, and was never right."""
+    waits = "".join(
+        f"[rank{rank}]:[E105 10:20:10.386121158 ProcessGroupNCCL.cpp:694] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=805, OpType=BROADCAST, NumelIn=32768, NumelOut=32768, Timeout(ms)=600000) ran for 600030 milliseconds before timing out.\n"
+        for rank in (0, 1, 3)
+    )
+    limit = "slurmstepd: error: *** JOB 4711 ON gpu011 CANCELLED AT 2026-01-05T10:50:08 DUE TO TIME LIMIT ***\n"
+    assert named(explained(tmp_path, waits + limit)) != "time_limit"
+    assert named(explained(tmp_path, limit)) == "time_limit"
