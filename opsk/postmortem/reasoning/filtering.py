@@ -36,8 +36,8 @@ _CONFIG_TYPES = frozenset(
      "UnsupportedInterpolationType", "StrictDataclassClassValidationError", "RevisionNotFoundError",
      "EntryNotFoundError", "DatasetNotFoundError", "TOMLDecodeError", "YAMLError", "ArgumentTypeError",
      "UsageError", "CUDAMismatchException", "PackageNotFoundError", "DistributionNotFound", "VersionConflict",
-     "SettingsError", "BadParameter", "InvalidConfigError", "DecodingError", "ArgumentParserError",
-     "UnrecognizedFlagError", "IllegalFlagValueError", "ConfigurationError", "SchemaError")
+     "SettingsError", "BadParameter", "ZeRORuntimeException", "InvalidConfigError", "DecodingError",
+     "ArgumentParserError", "UnrecognizedFlagError", "IllegalFlagValueError", "ConfigurationError", "SchemaError")
 )  # fmt: skip
 _PROGRAM_TYPES = frozenset(
     ("AttributeError", "TypeError", "NameError", "UnboundLocalError", "IndexError", "ZeroDivisionError",
@@ -61,7 +61,7 @@ _PROGRAM_WORDS = re.compile(
 )
 """What Python and PyTorch say of a mistake in the program, in words that settings' errors have too."""
 _OF_HARDWARE = re.compile(
-    r"only supports? |compiled with|not (?:been )?built|without \w+ support|enforce_eager|divisible"
+    r"only supports? |is_sm\d|compiled with|not (?:been )?built|without \w+ support|enforce_eager|divisible"
     r"|devices?\b.{0,20}available"
 )
 """What an operator says of the GPU or build it runs on, or of sizes that a setting gives, is the configuration's."""
@@ -74,7 +74,8 @@ _CONFIG_WORDS = re.compile(
     r"|at least|does not (?:exist|match)|greater than|less than|world size|world_size|configuration|config\b|argument"
     r"|Can't load|JSONDecode|Scanner|YAML|TOMLDecode|offline mode|is not in struct"
     r"|not equal to|please (?:set|specify|install|provide|check)|incompatible|only supports?"
-    r"|unknown (?:argument|option|key|model)"
+    r"|unknown (?:argument|option|key|model|optimi[sz]er|scheduler|activation|backend|dataset|type|name|format|mode"
+    r"|dtype|precision|tokenizer)\b|\bYou (?:can't|cannot) \w|is not in the .{1,60} registry|\bhostfile\b|do not match"
     r"|doesn't (?:support|exist|match)|do(?:es)? not (?:recogni[sz]e|support)|can only be used|must have\b"
     r"|to match\b|not installed|\binstall\b|\brequires?\b|cannot be used|not (?:available|compatible|allowed)"
     r"|outside (?:of )?(?:the )?range|Error (?:locating|instantiating|in call to) target|\bset `|--[a-z]+[-_]"
@@ -91,7 +92,8 @@ _CHECKS_SETTINGS = re.compile(
 """Files in which frameworks look at settings: Megatron's arguments.py, transformers' training_args.py and others."""
 _BY_WORDS: tuple[tuple[FailureClass, re.Pattern[str]], ...] = (
     (FailureClass.GPU_MEMORY, re.compile(
-        r"(?:CUDA|HIP|GPU|cu\w+|device).{0,60}out of memory|out of (?:CUDA|HIP|GPU|device) memory|RESOURCE_EXHAUSTED"
+        r"(?:CUDA|HIP|GPU|cu\w+|hip\w+|device).{0,60}out of memory|out of (?:CUDA|HIP|GPU|device) memory"
+        r"|RESOURCE_EXHAUSTED"
     )),
     (FailureClass.HOST_MEMORY, re.compile(
         r"[Cc]an(?:no|')t allocate memory|out of (?:shared |host |system |CPU )?memory|\[Errno 12\]"
@@ -104,7 +106,7 @@ _BY_WORDS: tuple[tuple[FailureClass, re.Pattern[str]], ...] = (
         r"|\((?:SlowDown|RequestTimeout|InternalError|ServiceUnavailable)\) when"
     )),
     (FailureClass.NUMERIC, re.compile(
-        r"(?<!float\(')\b(?:nan|infs?|non-?finite|not finite)\b(?! checks were recorded)|FloatingPointError"
+        r"(?<!float\(')\b(?:nan|infs?|infinity|non-?finite|not finite)\b(?! checks were recorded)|FloatingPointError"
         r"|\b(?:loss|training|model|optimi[sz]\w{1,6})\b.{0,40}\bdiverged\b", re.IGNORECASE
     )),
     (FailureClass.RENDEZVOUS, re.compile(r"\[Errno (?:99|100|101|110|113)\]")),

@@ -34,6 +34,10 @@ def named(report: Report) -> str:
         ("RuntimeError: Error(s) in loading state_dict for GPT:\n\tsize mismatch for wte.weight", "config"),
         ("_pickle.UnpicklingError: pickle data was truncated", "storage"),
         ("_pickle.UnpicklingError: invalid load key, 'v'.", "config"),
+        ("_pickle.UnpicklingError: invalid load key, '\\x00'.", "storage"),
+        ("ValueError: cannot mmap an empty file", "storage"),
+        ("PIL.UnidentifiedImageError: cannot identify image file '/data/a.jpg'", "storage"),
+        ("lmdb.CorruptedError: mdb_get: MDB_CORRUPTED: Located page was wrong type", "storage"),
     ],
 )
 def test_a_file_that_is_not_whole_is_no_setting(ended: str, failure: str, tmp_path: Path) -> None:
@@ -125,3 +129,30 @@ def test_a_time_limit_that_ends_what_hung_long_before_is_not_named(tmp_path: Pat
     limit = "slurmstepd: error: *** JOB 4711 ON gpu011 CANCELLED AT 2026-01-05T10:50:08 DUE TO TIME LIMIT ***\n"
     assert named(explained(tmp_path, waits + limit)) != "time_limit"
     assert named(explained(tmp_path, limit)) == "time_limit"
+
+
+@pytest.mark.parametrize(
+    ("ended", "failure"),
+    [
+        ("RuntimeError: hipMalloc failed: out of memory", "gpu_memory"),
+        (
+            'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":830',
+            "gpu_memory",
+        ),
+        ("OverflowError: cannot convert float infinity to integer", "numeric"),
+        ("ValueError: The parameter loc has invalid values", "numeric"),
+        ("ValueError: Unknown optimizer: adamx", "config"),
+        ("KeyError: 'YOLO is not in the model registry'", "config"),
+        (
+            "deepspeed.runtime.zero.utils.ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer",
+            "config",
+        ),
+    ],
+)
+def test_what_an_exception_says_of_rarer_causes_is_understood(ended: str, failure: str, tmp_path: Path) -> None:
+    assert named(explained(tmp_path, f"{HEAD}{FRAMES}{ended}\n")) == failure
+
+
+def test_daemons_that_do_not_trust_each_other_are_the_node_s(tmp_path: Path) -> None:
+    says = 'srun: error: Munge encode failed: Failed to connect to "/run/munge/munge.socket.2": Connection refused\n'
+    assert named(explained(tmp_path, says)) == "node"

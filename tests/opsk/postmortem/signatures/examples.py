@@ -304,6 +304,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         "PytorchStreamReader read 3 tensors",
     ),
+    "slurm.not_authentic": (
+        'srun: error: Munge encode failed: Failed to access "/run/munge/munge.socket.2": No such file or directory',
+        "srun: error: Task launch failed on node n7",
+    ),
     "rdma.completion_error": (
         "mlx5: gpu012: got completion with error:",
         "the loop got completion with error: none",
