@@ -19,6 +19,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     ABSENT,
     CannotCountError,
     ClassValue,
+    File,
     Frame,
     Module,
     is_unknown,
@@ -83,6 +84,7 @@ class Machine:
         self.bases: dict[int, list[ClassValue]] = {}
         self.makers: dict[int, bool] = {}
         self.trainers: dict[int, bool] = {}
+        self.stand_ins: dict[str, File | None] = {}
         self.used: dict[int, Any] = {}
         self.trained: dict[int, Any] = {}
         self.unknown: list[ast.expr] = []

@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from opsk_jobcheck.scripts.frameworks.own_models.files import find_method, get_definition
+from opsk_jobcheck.scripts.frameworks.own_models.stand_ins import find_stand_in, make_stand_ins
 from opsk_jobcheck.scripts.frameworks.own_models.statements import Statements
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     ABSENT,
@@ -120,7 +121,17 @@ class Names(Statements):
             finally:
                 file.followed.discard(key)
             return OPEN if value is DATA and name not in other.nodes else value
-        return meaning
+        return self._stand_in(meaning)
+
+    def _stand_in(self, meaning: File | External) -> Any:
+        """Return what stands for a class of a package, where there is a text for it."""
+        name = find_stand_in(meaning.name) if isinstance(meaning, External) else None
+        if name is None or not isinstance(meaning, External):
+            return meaning
+        if name not in self.stand_ins:
+            self.stand_ins[name] = make_stand_ins(name)
+        file = self.stand_ins[name]
+        return self.look_up_in_file(meaning.name.rpartition(".")[2], file) if file is not None else meaning
 
     def get(self, owner: Any, name: str, frame: Frame) -> Any:
         """Return an attribute of a value."""
@@ -132,7 +143,7 @@ class Names(Statements):
             whole = f"{owner.name}.{name}"
             if whole == "sys.argv" and (words := self.settings.find_words()) is not None:
                 return [DATA, *words]
-            return self.files.find_own(whole) or External(whole)
+            return self.files.find_own(whole) or self._stand_in(External(whole))
         if isinstance(owner, Settings):
             return self.find_setting(owner, name)
         if isinstance(owner, ClassValue):

@@ -10,7 +10,7 @@ from typing import Any
 from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, merge
 
 SETS_TRAINING = re.compile(
-    r"from_pretrained|from_config|[A-Z]\w*(For[A-Z]\w+|Model)|create_model|\w*TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO)(Config|Trainer)"
+    r"from_pretrained|from_config|[A-Z]\w*(For[A-Z]\w+|Model|Config)|create_model|\w*TrainingArguments|(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO)(Config|Trainer)"
     r"|(\w+_)?tokeni[sz]er|(batch_)?encode_plus|LoraConfig|BitsAndBytesConfig|get_peft_model|\w*DataLoader|Accelerator|(resnet|vgg|densenet|vit_|swin_|convnext"
     r"|efficientnet|mobilenet|regnet|wide_resnet|resnext|alexnet|googlenet|inception|maxvit|shufflenet|squeezenet)\w*"
 )

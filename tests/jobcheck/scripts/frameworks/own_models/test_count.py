@@ -378,3 +378,44 @@ for epoch in range(500):
     assert followed.trains
     assert followed.count is not None
     assert followed.count.parameters == Span(20, 20)
+
+
+@pytest.mark.parametrize(
+    ("source", "make", "parameters"),
+    [
+        ("timm.models.vision_transformer", "VisionTransformer()", 86_567_656),  # as timm's table of results has it
+        ("timm.models.vision_transformer", "Block(768, 12, qkv_bias=True)", 12 * 768 * 768 + 13 * 768),
+        ("timm.models.layers", "DropPath(0.1)", 0),
+        # as MONAI's tutorial of the spleen prints it
+        (
+            "monai.networks.nets",
+            "UNet(3, 1, 2, (16, 32, 64, 128, 256), (2, 2, 2, 2), num_res_units=2, norm='BATCH')",
+            4_808_917,
+        ),
+        ("monai.networks.nets", "SegResNet(init_filters=16, in_channels=4, out_channels=3)", 4_702_227),
+        ("torch_geometric.nn", "GCNConv(16, 7)", 16 * 7 + 7),
+        ("torch_geometric.nn", "SAGEConv(16, 7)", 2 * 16 * 7 + 7),
+        ("torch_geometric.nn", "GATConv(16, 8, heads=4)", 16 * 32 + 3 * 32),
+        ("torch_geometric.nn", "GINConv(nn.Sequential(nn.Linear(5, 5), nn.ReLU()))", 30),
+    ],
+)
+def test_classes_of_packages_have_the_weights_that_their_sources_give_them(
+    source: str, make: str, parameters: int
+) -> None:
+    name = make.partition("(")[0]
+    text = f"{HEAD}from {source} import {name}\nmodel = nn.Sequential(nn.Linear(1, 1), {make})\nmodel.parameters()\n"
+    assert count(text) == Span(parameters + 2, parameters + 2)
+
+
+def test_a_class_that_inherits_from_one_of_a_package_has_its_weights() -> None:
+    text = f"""{HEAD}
+import timm.models.vision_transformer
+class Net(timm.models.vision_transformer.VisionTransformer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.extra = nn.Linear(9, 9, bias=False)
+model = Net(img_size=32, patch_size=16, embed_dim=8, depth=0, num_classes=0)
+torch.optim.Adam(model.parameters())
+"""
+    patches, words, norm = 3 * 16 * 16 * 8 + 8, 8 + 5 * 8, 16
+    assert count(text) == Span(patches + words + norm + 81, patches + words + norm + 81)

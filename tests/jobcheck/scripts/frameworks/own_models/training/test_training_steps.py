@@ -197,3 +197,29 @@ for x in DataLoader(Slides(), batch_size=4):
     assert step.reason == ""
     assert step.saved_bytes.high is not None
     assert 4 * 11 * 32 * 32 * 4 <= step.saved_bytes.high <= 4 * 20 * 32 * 32 * 4
+
+
+@pytest.mark.parametrize(
+    ("source", "make", "shape"),
+    [
+        ("timm.models.vision_transformer", "VisionTransformer(img_size=32)", (2, 3, 32, 32)),
+        ("monai.networks.nets", "UNet(3, 1, 2, (4, 8, 16), (2, 2), num_res_units=2)", (2, 1, 16, 16, 16)),
+        ("monai.networks.nets", "UNet(2, 1, 2, (4, 8, 16), (2, 2))", (2, 1, 16, 16)),
+        ("monai.networks.nets", "SegResNet(in_channels=4)", (1, 4, 32, 32, 32)),
+    ],
+)
+def test_classes_of_packages_are_followed_where_their_sizes_follow_from_their_arguments(
+    source: str, make: str, shape: tuple[int, ...]
+) -> None:
+    text = f"""
+import torch
+from {source} import {make.partition("(")[0]}
+model = {make}
+x = torch.zeros{shape}
+for step in range(9):
+    model(x).sum().backward()
+"""
+    step = follow(text)
+    assert step.reason == ""
+    assert step.saved_bytes.high is not None
+    assert step.saved_bytes.high > 0
