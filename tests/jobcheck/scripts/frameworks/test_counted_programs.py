@@ -285,3 +285,13 @@ class Pair(nn.Module):
     assert "nets/parts.py" in read("python train.py", files).missing_files
     assert count("python train.py", {**files, "nets/parts.py": module}) == "34-34"
     assert count("python train.py model.first.width=5", {**files, "nets/parts.py": module}) == "66-66"
+
+
+def test_a_package_around_the_folder_that_the_job_starts_in_is_asked_for_last() -> None:
+    files = {"tools/train.py": TRAIN.format(module="nets.parts")}
+    asked: list[str] = []
+    for _ in range(5):
+        workload = read_script(f"{HEAD}python tools/train.py\n", file="job.sh", files=files, unread=asked)
+        asked += workload.missing_files
+    assert asked.index("nets/parts.py") < asked.index("../nets/parts.py")
+    assert count("python tools/train.py", {**files, "../nets/parts.py": MODEL}) == "192-192"

@@ -23,7 +23,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     Span,
 )
 
-SHORT = 4
+SHORT = 2
 _NOT_UNDERSTOOD = (RecursionError, TypeError, ValueError, ArithmeticError, KeyError, AttributeError, IndexError)
 """What following a text may raise that is no program, or none that runs."""
 

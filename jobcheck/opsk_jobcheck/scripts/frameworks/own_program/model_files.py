@@ -179,6 +179,8 @@ def _list_places(module: str, name: str, file: File, first: File) -> list[str]:
     if not path:  # from . import unet
         return [posixpath.join(folder, f"{name}.py")]
     roots = [folder] if level else [*_find_package(path, first), top, posixpath.dirname(top), folder]
+    if not level and "/" in path:  # a package that is installed from the folder around the one that the job starts in
+        roots += [posixpath.normpath(posixpath.join(top, *[".."] * count)) for count in (2, 3)]
     endings = (
         ("/__init__.py", ".py") if level and "/" not in path and not name[:1].isupper() else (".py", "/__init__.py")
     )
