@@ -29,7 +29,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     Tensor,
 )
 
-MAX_STEPS_OF_LOOPS = 16_000
+MAX_STEPS_OF_LOOPS = 10_000
 """Steps that are followed in training loops, beyond those that make the models."""
 _NOT_UNDERSTOOD = (RecursionError, TypeError, ValueError, ArithmeticError, KeyError, AttributeError, IndexError)
 _GIVES_BACK = frozenset({"scale", "gather", "reduce", "gather_for_metrics"})
