@@ -54,13 +54,19 @@ class Opening:
         )  # fmt: skip
         return (finding,)
 
-    def take(self, data: bytes, offset: int, line: int) -> None:
-        """Read one piece, which begins ``offset`` bytes into the log with the line of this number."""
+    def take(self, data: bytes, offset: int, line: int, *, is_searched: bool = True) -> None:
+        """Read one piece, which begins ``offset`` bytes into the log with the line of this number.
+
+        Parameters
+        ----------
+        is_searched
+            Something failed in it, or before: else nobody asks whether another run begins there.
+        """
         start = 0
         if self._head is not None:
             self._head = self._head[:offset] + data[:_HEAD_BYTES]
             start = max(0, self._choose(self._head) - offset)
-        if self._lines is None:
+        if self._lines is None or not is_searched:
             return
         first, second = self._lines
         counted, number = 0, line

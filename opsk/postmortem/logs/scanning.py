@@ -162,7 +162,6 @@ def _scan_piece(piece: Piece, state: _State) -> None:
     state.tail.take(piece.data)
     state.heading.take(piece.data, state.clock)
     state.labels.take(piece.data)
-    state.opening.take(piece.data, piece.offset, piece.line)
     if len(state.quoted) < _MAX_QUOTED:
         state.quoted += scan_quoted_xids(piece.data, source=state.path)
     engine, owners = _engine()
@@ -182,6 +181,7 @@ def _scan_piece(piece: Piece, state: _State) -> None:
                 last[signature.id] = (signature, match, line)
     for signature, (end, _), line in last.values():
         _read_match(piece, signature, end, line, state)
+    state.opening.take(piece.data, piece.offset, piece.line, is_searched=bool(state.gathered.findings))
 
 
 def _thin(matches: Sequence[Match]) -> list[Match]:
