@@ -16,6 +16,7 @@ _SIZE = re.compile(r"(\d{1,4}x)?\d{1,4}(\.\d{1,3})?[bm]")
 _NUMBER = re.compile(r"\d{1,2}")
 _CHANGES_SHAPE = re.compile(
     r"(distil\w*|prun\w*|slic\w*|shear\w*|upscal\w*|expand\w*|grow\w*|stack\w*|franken\w*|passthrough|custom|scratch|random\w*|reduced|half|\d*layers?|depth\w*|width\w*|draft"
+    r"|\w*mamba\w*|hybrid|rwkv\w*|retnet|linear\w*"
     r"|eagle\d*|medusa|moe|mod|tiny|mini|nano|micro|small|large|medium|base|xl|xxl|huge|giant)"
 )
 """Words after which the layers may be others than those of the model that is named."""

@@ -41,6 +41,7 @@ def test_a_model_has_the_shape_of_the_one_that_it_is_named_after(name: str, base
         "Pruned-LLaMA-1.3B",  # another number of layers
         "Llama-3-8B-to-1B",
         "llama-3-8b-12layers",
+        "Llama-3-8B-Mamba",  # other layers
         "Llama-2-7B-GPTQ",  # weights of another format
         "opt-1-3b",  # 1.3 B, or 3 B
         "triage-3B",
