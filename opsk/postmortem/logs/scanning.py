@@ -28,6 +28,9 @@ _EXCEPTION = "python.exception"
 _ECHOED = re.compile(r"(?:\+{1,6} |declare -x |export )|[A-Z_][A-Z0-9_]{2,80}=")
 """Commands that a shell prints before it runs them (``set -x``), and environments that scripts print."""
 _ASKED_TO_END = "launcher.sigterm"
+_BROKEN_FILE = "storage.broken_file"
+_FROM_PARENT, _PARENT_BYTES = b"reduction.pickle.load(from_parent)", 240
+"""Python's multiprocessing reads what a new process is to do (multiprocessing/spawn.py)."""
 _APART_BYTES = 160
 """More than the words by which Python joins two tracebacks: something else was printed between them."""
 _OF_END = ("top", "program", "apart", "chained")
@@ -214,6 +217,8 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         fields |= find_trifle(piece, line)
     if signature.follow == "last" and not is_last_word(piece, line):
         return
+    if signature.id == _BROKEN_FILE and _FROM_PARENT in piece.data[max(0, line.start - _PARENT_BYTES) : line.start]:
+        role = Role.CASCADE  # no file: the process that started this one ended while it wrote
     if signature.id == _ASKED_TO_END and line.label.startswith("ray"):
         role = Role.ADVICE  # Ray ends its workers so, whatever became of the job
     if signature.follow == "report":

@@ -217,8 +217,15 @@ def list_actions(root: Cause | None, job: JobFacts | None, recurrence: tuple[Rec
 def _is_accused(root: Cause) -> bool:
     """Return whether a sign speaks of the node itself: an operation that failed is of both ends, or of the set-up."""
     return root.failure is not FailureClass.FABRIC or any(
-        each.origin in _WITNESSES or each.signature not in _OF_BOTH_ENDS for each in root.findings
+        each.origin in _WITNESSES or not (each.signature in _OF_BOTH_ENDS or _is_of_connection(each))
+        for each in root.findings
     )
+
+
+def _is_of_connection(finding: Finding) -> bool:
+    """Return whether an event of an InfiniBand device is of one of its queues: the device and its port are well."""
+    event = finding.fields.get("event", "")
+    return finding.signature == "nccl.ib_async_event" and ("QP" in event or "CQ" in event or "work queue" in event)
 
 
 def _list_advice(root: Cause, audience: Audience) -> list[Action]:

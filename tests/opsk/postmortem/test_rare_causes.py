@@ -99,7 +99,9 @@ def test_a_node_is_not_drained_for_what_both_ends_may_have_done(tmp_path: Path) 
     """Its own adapter's event accuses it."""
     gone = "n05:1234:1300 [3] NCCL WARN NET/IB : Got completion from peer 10.0.0.7<481> with status=12 opcode=0 len=0 vendor err 129\n"
     own = "n05:1234:1300 [3] NCCL WARN NET/IB : mlx5_3:1 async fatal event: local catastrophic error\n"
-    for text, drains in ((gone, False), (own, True)):
+    queue = "n05:1234:1300 [3] NCCL WARN NET/IB : mlx5_3:1 async fatal event on QP (0x7309dc3bb338): local access violation work queue error\n"
+    port = "n05:1234:1300 [3] NCCL WARN NET/IB : mlx5_3:1 Got async event : port error\n"
+    for text, drains in ((gone, False), (own, True), (queue, False), (port, True)):
         report = explained(tmp_path, text)
         assert named(report) == "fabric"
         assert any("State=DRAIN" in action.command for action in report.actions) is drains
@@ -156,3 +158,27 @@ def test_what_an_exception_says_of_rarer_causes_is_understood(ended: str, failur
 def test_daemons_that_do_not_trust_each_other_are_the_node_s(tmp_path: Path) -> None:
     says = 'srun: error: Munge encode failed: Failed to connect to "/run/munge/munge.socket.2": Connection refused\n'
     assert named(explained(tmp_path, says)) == "node"
+
+
+@pytest.mark.parametrize("ended", ["EOFError: Ran out of input", "_pickle.UnpicklingError: pickle data was truncated"])
+def test_a_process_whose_parent_ended_while_it_started_read_no_file(ended: str, tmp_path: Path) -> None:
+    """CPython Lib/multiprocessing/spawn.py: the parent's own exception is the cause."""
+    child = '  File "/usr/lib/python3.11/multiprocessing/spawn.py", line 132, in _main\n    self = reduction.pickle.load(from_parent)\n'
+    assert named(explained(tmp_path, f"{HEAD}{child}{ended}\n")) == ""
+    parent = f"{HEAD}{FRAMES}TypeError: cannot pickle 'module' object\n"
+    assert named(explained(tmp_path, f"{parent}{HEAD}{child}{ended}\n")) == "software"
+    loads = '  File "/home/u/run.py", line 31, in load\n    table = pickle.load(file)\n'
+    assert named(explained(tmp_path, f"{HEAD}{loads}{ended}\n")) == "storage"
+
+
+def test_the_node_whose_prolog_failed_is_named(tmp_path: Path) -> None:
+    report = explained(tmp_path, "salloc: Prolog failure on node k003-006\n")
+    assert report.root is not None
+    assert (named(report), report.root.where.node) == ("node", "k003-006")
+
+
+def test_how_many_clients_joined_is_said(tmp_path: Path) -> None:
+    says = "torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 1/3 clients joined.\n"
+    report = explained(tmp_path, f"{HEAD}{FRAMES}{says}")
+    assert report.root is not None
+    assert report.root.what.endswith("1 of 3 had come")
