@@ -66,6 +66,12 @@ USUAL_SHARES: Mapping[str, Mapping[str, float]] = {
 SXM, B200, B300, RTX PRO 6000, MI250X, MI300X, MI355X. A generation's fractions are mostly fitted to these GPUs."""
 _IS_FP8 = np.array([precision.peak_format == "fp8" for precision in PRECISIONS])
 _IS_FP4 = np.array([precision.peak_format == "fp4" for precision in PRECISIONS])
+FP8_SIZE, FP4_SIZE = 450.0, 1100.0
+"""Size of a product's dimension that halves its rate in FP8 and FP4, where it is not larger in 16 bits [elements].
+
+Filling and emptying tiles takes as long, while the arithmetic between takes half or a quarter of the time. Medians of
+fits to 5,700 to 6,000 products each that are within 6 % in FP8 and 8 % in FP4 (benchmarks/published/product_fits.csv);
+those in 16 bits find 120."""
 _FORMATS = tuple(precision.peak_format for precision in PRECISIONS)
 _PLAIN_FORMATS = tuple(name if name in ("fp32", "fp16") else "bf16" for name in _FORMATS)
 """Attention and the head stay in 16 bits in the FP8 recipes (Transformer Engine's default)."""
@@ -76,7 +82,8 @@ class Machine:
     """Rates of one GPU and its links, of shape () or (plans,).
 
     ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_`` and ``plain_flop_per_s`` are the reached
-    rates of large projections, and of products that stay in 16 bits; ``attention_flop_per_s`` is that of fused
+    rates of endless projections, and of products that stay in 16 bits, and ``matmul_`` and ``plain_size`` the size of a
+    dimension that halves either; ``attention_flop_per_s`` is that of fused
     attention if its kernels were as fast as products, and ``generation`` the chip generation whose kernels run
     (`opsk.costmodel.time.layer_time`). ``launch_factor`` is `GpuSpec.launch_factor`.
     ``host_w`` and ``network_w`` are the power of one GPU's share of its host and of the compute network.
@@ -90,6 +97,7 @@ class Machine:
     attention_flop_per_s: FloatColumn
     plain_flop_per_s: FloatColumn
     matmul_size: FloatColumn
+    plain_size: FloatColumn
     generation: IntColumn
     launch_factor: FloatColumn
     hbm_bytes_per_s: FloatColumn
@@ -191,10 +199,10 @@ def _assemble_machine(rates: Iterable[Any], numbers: Iterable[Any]) -> Machine:
     return Machine(**dict(zip(_RATES, rates, strict=True)), **dict(zip(_NUMBERS, numbers, strict=True)))
 
 
-_RATES = ("peak_flop_per_s", "matmul_flop_per_s", "attention_flop_per_s", "plain_flop_per_s")
+_RATES = ("peak_flop_per_s", "matmul_flop_per_s", "attention_flop_per_s", "plain_flop_per_s", "matmul_size")
 _NUMBERS = (
     *(
-        "matmul_size",
+        "plain_size",
         "generation",
         "launch_factor",
         "hbm_bytes_per_s",
@@ -220,12 +228,12 @@ _NUMBERS = (
 
 
 def _rates(gpu: GpuSpec, efficiency: Efficiency) -> FloatColumn:
-    """Return ``_RATES`` of a GPU for every precision, shape (4, precisions)."""
+    """Return ``_RATES`` of a GPU for every precision, shape (5, precisions)."""
     reached = efficiency.for_gpu(gpu.architecture)
     peak, plain = _peaks(gpu, _FORMATS), _peaks(gpu, _PLAIN_FORMATS)
     plain = plain * reached.matmul_fraction * _relative_shares(gpu, _PLAIN_FORMATS)
     products = peak * _fractions(reached) * _relative_shares(gpu, _FORMATS)
-    return np.stack([peak, products, plain * reached.attention_factor, plain])
+    return np.stack([peak, products, plain * reached.attention_factor, plain, _sizes(reached)])
 
 
 def _relative_shares(gpu: GpuSpec, formats: tuple[str, ...]) -> FloatColumn:
@@ -249,6 +257,13 @@ def _kind(number_format: str) -> str:
 def _fractions(reached: GpuEfficiency) -> FloatColumn:
     """Return the fraction of its peak that a large product reaches, for every precision."""
     return np.where(_IS_FP8, reached.fp8_fraction, np.where(_IS_FP4, reached.fp4_fraction, reached.matmul_fraction))
+
+
+def _sizes(reached: GpuEfficiency) -> FloatColumn:
+    """Return the size of a product's dimension that halves its rate, for every precision; 0 where none does."""
+    size = reached.matmul_size
+    least = np.where(_IS_FP8, FP8_SIZE, np.where(_IS_FP4, FP4_SIZE, 0.0))
+    return np.maximum(least, size) if size else np.zeros(least.shape)
 
 
 def _numbers(cluster: ClusterSpec, efficiency: Efficiency) -> list[float]:

@@ -22,6 +22,7 @@ _NUMBERS: dict[str, float] = {
     "attention_flop_per_s": FLOP_PER_S,
     "plain_flop_per_s": FLOP_PER_S,
     "matmul_size": 0.0,
+    "plain_size": 0.0,
     "generation": find_generation(IDEAL_GENERATION),
     "launch_factor": 0.0,
     "hbm_bytes_per_s": HBM_BYTES_PER_S,

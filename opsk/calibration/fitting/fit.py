@@ -24,7 +24,8 @@ from enum import Enum
 import numpy as np
 
 from opsk.calibration.fitting.offsets import SOURCE_LOG_SIGMA, Offset, Offsets, merge_offsets
-from opsk.calibration.fitting.parameters import MEMBERED, PRIORS, ParameterSpace, Prior
+from opsk.calibration.fitting.parameters import MEMBERED, ParameterSpace, Prior
+from opsk.calibration.fitting.priors import PRIORS
 from opsk.calibration.fitting.problem import (
     IDENTIFIED,
     MAX_FITTED,

@@ -34,7 +34,7 @@ _CLASS_PENALTY = 1.0
 _PRIOR_WEIGHT = 1e-3
 """Penalty of an addition twice as large as its prior, in the same unit: it decides only where runs are few."""
 _SWEEPS = 6
-_BASES = np.arange(MIN_LOG_SIGMA, 0.6, 0.02)
+_BASES = np.arange(MIN_LOG_SIGMA, 0.6, 0.01)
 _ADDITIONS = np.arange(0.0, 0.9, 0.04)
 _PRIOR_ADDITION = 0.1
 

@@ -101,6 +101,8 @@ class Shares:
     runs_unfused
         1.0 where norms, rotary positions and gates are written in Python and run operation by operation: Llama-like
         models in PyTorch that are not compiled. Megatron fuses them, and PyTorch has LayerNorm and GELU as one kernel.
+    fuses_norms
+        Whether norms are one kernel all the same.
     moe_dispatcher, moe_gemm
         Indices into ``DISPATCHERS`` and ``MOE_GEMMS``; fused routing has HybridEP's dispatcher.
     fuses_permutation, leaves_host_out
@@ -154,6 +156,7 @@ class Shares:
     lora_rank: FloatColumn
     lora_targets: IntColumn
     runs_unfused: FloatColumn
+    fuses_norms: BoolColumn
     moe_dispatcher: IntColumn
     moe_gemm: IntColumn
     fuses_permutation: BoolColumn
@@ -229,6 +232,7 @@ def compute_shares(model: ShapeColumns, plans: PlanTable) -> Shares:
         recompute_layers=to_float(plans.recompute_layers),
         lora_rank=to_float(plans.lora_rank),
         lora_targets=plans.lora_targets,
+        fuses_norms=plans.fused_norms,
         runs_unfused=when(
             (plans.software == _PYTORCH) & logical_not(plans.compiled), model.gated_mlp * (1.0 - model.norm_bias)
         ),

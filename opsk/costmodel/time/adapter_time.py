@@ -104,7 +104,7 @@ class _Seconds:
         forward = where(is_fp32, FP32_FORWARD_BYTES, FORWARD_BYTES) + dropped
         backward = where(is_fp32, FP32_BACKWARD_BYTES, BACKWARD_BYTES) + dropped
         byte_s = elementwise / machine.hbm_bytes_per_s
-        size, rank = machine.matmul_size, shares.lora_rank
+        size, rank = machine.plain_size, shares.lora_rank
         return cls(
             forward=when(is_adapted, where(is_fused, FUSED_FORWARD_BYTES, forward) * byte_s),
             backward=when(is_adapted, where(is_fused, FUSED_BACKWARD_BYTES, backward) * byte_s),

@@ -24,8 +24,9 @@ UNFUSED_NORM_PASSES, UNFUSED_NORM_BACKWARD_PASSES = 24.0, 40.0
 square and mean (4), scale (8), cast back (6), weight (4), 28 bytes against 4 each; their backward about twice."""
 UNFUSED_ROTARY_PASSES = 10.0
 """The same of rotary positions in complex fp32, for each element of query and key."""
-UNFUSED_GATE_PASSES = 2.0
-"""The same of silu and product apart, for each inner element."""
+UNFUSED_GATE_PASSES, UNFUSED_GATE_BACKWARD_PASSES = 2.0, 4.0
+"""The same of silu and product apart, for each inner element: 5 against 3; backward two products (6) and silu's own
+gradient (3) against 5."""
 WIDE_STREAM_BYTES, WIDE_STREAM_BACKWARD_BYTES = 22.0, 44.0
 """What an fp32 stream adds for each of its elements: five products cast their inputs (30 bytes) and two residuals are
 read and written in 4 bytes (8), less what norms in Python need not cast (16); backward the gradients of the casts (30),
@@ -75,7 +76,7 @@ def activation_time(
     byte_s = elements * software.elementwise_factor / machine.hbm_bytes_per_s
     cost = byte_s * shares.activation_bytes
     forward = (2.0 + model.gated_mlp + UNFUSED_GATE_PASSES * shares.runs_unfused) * cost
-    backward = (3.0 + 2.0 * model.gated_mlp + UNFUSED_GATE_PASSES * shares.runs_unfused) * cost
+    backward = (3.0 + 2.0 * model.gated_mlp + UNFUSED_GATE_BACKWARD_PASSES * shares.runs_unfused) * cost
     if wide is not None:
         forward = forward + wide.outputs * (WIDE_INNER_BYTES + WIDE_GATE_BYTES * model.gated_mlp) * byte_s
         more = WIDE_INNER_BACKWARD_BYTES + WIDE_GATE_BACKWARD_BYTES * model.gated_mlp
@@ -92,13 +93,14 @@ def around_attention(
     2 x 3, dropout 2 x 2.5 and residual 2 x 1.5 backward. Rotary positions read and write query and key once each way.
     """
     apart, rotated = shares.runs_unfused, 1.0 - model.learned_positions
+    norms_apart = where(shares.fuses_norms, 0.0, apart)
     heads = shares.tokens * (shares.query_width + shares.kv_width)
     rotary = rotated * (2.0 + UNFUSED_ROTARY_PASSES * apart) * heads
     stream = shares.plain_tokens * model.hidden
     byte_s = software.elementwise_factor / machine.hbm_bytes_per_s
     cost, gaps = shares.activation_bytes * byte_s, software.kernel_gap_s
-    forward = ((11.0 + UNFUSED_NORM_PASSES * apart) * stream + rotary) * cost
-    backward = ((14.0 + UNFUSED_NORM_BACKWARD_PASSES * apart) * stream + rotary) * cost
+    forward = ((11.0 + UNFUSED_NORM_PASSES * norms_apart) * stream + rotary) * cost
+    backward = ((14.0 + UNFUSED_NORM_BACKWARD_PASSES * norms_apart) * stream + rotary) * cost
     if wide is not None:
         cast = WIDE_HEADS_BYTES * ((1.0 + rotated) * heads + shares.tokens * shares.kv_width) * wide.outputs
         more = wide.stream * WIDE_STREAM_BYTES + wide.outputs * WIDE_OUTPUT_BYTES

@@ -71,7 +71,7 @@ def head_s(
     Three products: forward, gradient by input, and by weight as far as the head is trained. The latter two read the
     gradient of the logits.
     """
-    tokens, size, hidden = shares.tokens, machine.matmul_size, model.hidden
+    tokens, size, hidden = shares.tokens, machine.plain_size, model.hidden
     weights, trained = shares.vocab * hidden, shares.trained_share
     products = (tokens + size) * weights + size * tokens * (hidden + shares.vocab)
     backward = (2.0 + 2.0 * trained) * _unaligned_factor(model, plans, shares, machine)

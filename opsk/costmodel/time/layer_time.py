@@ -398,7 +398,7 @@ def _attention(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: M
     value = (model.head_dim + model.v_head_dim) / (2.0 * model.head_dim)
     flop = 4.0 * shares.tokens * shares.attended * shares.query_width * value
     slower = where(model.head_dim % ALIGNED_ELEMENTS == 0, 1.0, UNALIGNED_FACTOR)
-    arithmetic = slower * flop / machine.plain_flop_per_s * (1.0 + machine.matmul_size / model.head_dim)
+    arithmetic = slower * flop / machine.plain_flop_per_s * (1.0 + machine.plain_size / model.head_dim)
     scores_bytes = shares.tokens * model.seq * (model.heads / shares.tp) * shares.activation_bytes
     scores_s = scores_bytes / machine.hbm_bytes_per_s
     return Passes(

@@ -141,8 +141,21 @@ def test_rates_are_peaks_times_what_is_reached() -> None:
     assert float(machine.hbm_bytes_per_s) == pytest.approx(0.75 * 2.039e12)
     assert float(machine.hb_bytes_per_s) == pytest.approx(0.8 * 300e9)
     assert float(machine.nic_bytes_per_s) == pytest.approx(0.9 * 25e9)
-    assert float(machine.matmul_size) == 100
+    assert (float(machine.matmul_size[0]), float(machine.plain_size)) == (100, 100)
     assert (float(machine.hb_hop_s), float(machine.nic_hop_s)) == (3e-6, 9e-6)
+
+
+def test_small_products_lose_more_in_formats_of_fewer_bits() -> None:
+    """Sizes of benchmarks/published/product_fits.csv; what stays in 16 bits keeps its own, and a larger one stays."""
+    cluster = _with_gpu(peak_flop_per_s=BLACKWELL.peak_flop_per_s)
+    formats = (Precision.BF16, Precision.FP8, Precision.MXFP8, Precision.NVFP4)
+    machine = _machine(cluster, *formats)
+    assert machine.matmul_size.tolist() == [100, 450, 450, 1100]
+    assert float(machine.plain_size) == 100
+    wide = replace(EFFICIENCY, gpu={"": replace(REACHED, matmul_size=700.0)})
+    assert build_machine(cluster, _column(*formats), wide).matmul_size.tolist() == [700, 700, 700, 1100]
+    ideal = replace(EFFICIENCY, gpu={"": replace(REACHED, matmul_size=0.0)})
+    assert build_machine(cluster, _column(*formats), ideal).matmul_size.tolist() == [0, 0, 0, 0]
 
 
 def test_each_number_format_has_its_peak_and_its_fraction() -> None:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from opsk.app.inputs.named_inputs import load_efficiency
-from opsk.calibration.fitting.parameters import PRIORS
+from opsk.calibration.fitting.priors import PRIORS
 from opsk.calibration.runs.runs import parse_runs
 from opsk.cli.main import opsk
 from opsk.costmodel.efficiency.default import DEFAULT
