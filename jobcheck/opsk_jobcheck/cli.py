@@ -37,8 +37,9 @@ MAX_NAMED_FILE_BYTES = 256 * KIB
 MAX_NAMED_FILES = 24
 """Files that are read at the most; of a module, several paths are tried."""
 MAX_TRIED_PATHS = 72
-MAX_TAIL_PARTS = 4
-"""Last parts of an absolute path that are tried below the user's own folders."""
+MAX_TAIL_PARTS = 8
+"""Last parts of a path that are tried below the user's own folders."""
+MAX_FOLDERS = 6
 
 NOTHING_TO_SAY = "nothing to say on this job: sbatch would print no advice (--detail long lists why)"
 
@@ -223,10 +224,15 @@ def _read_named_file(name: str, script: Path) -> str | None:
 
 
 def _list_tails(name: str, folder: Path) -> list[Path]:
-    """Return where a file of an absolute path may lie below the working directory or the script's, longest first."""
-    parts = Path(name).parts[1:] if name.startswith("/") else ()
+    """Return where a file may lie whose folder is on the cluster or in a container only, longest path first.
+
+    It is looked for below the working directory, the script's, and those above the script within the working directory.
+    """
+    parts = [part for part in Path(name).parts if part not in ("/", "~", ".", "..")]
     tails = [Path(*parts[index:]) for index in range(max(1, len(parts) - MAX_TAIL_PARTS), len(parts))]
-    return [base / tail for tail in tails for base in (Path(), folder)]
+    here = Path.cwd()
+    above = [base for base in folder.parents if base != here and base.is_relative_to(here)]
+    return [base / tail for tail in tails for base in (Path(), folder, *above[:MAX_FOLDERS])]
 
 
 def read_regular(path: Path, *, limit_bytes: int) -> bytes:

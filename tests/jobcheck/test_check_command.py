@@ -87,6 +87,24 @@ def test_a_script_with_defaults_is_read_as_submitted_without_arguments(script: P
     assert answer(script)[1]["verdict"] == "unknown"
 
 
+@pytest.mark.parametrize(
+    "start",
+    ["bash ~/lab/tools/train.sh", "bash /work/me/lab/tools/train.sh", "cd 'where it lies'\nbash tools/train.sh"],
+)
+def test_files_of_a_folder_that_is_not_here_are_looked_for_below_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    head, _, rest = megatron_script(FITS).partition("\nsrun")
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "train.sh").write_text(f"srun{rest}")
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "job.sh").write_text(f"{head}\n{start}\n")
+    monkeypatch.chdir(tmp_path)
+    assert answer("jobs/job.sh")[1]["verdict"] == "fits"
+    monkeypatch.chdir(tmp_path / "jobs")
+    assert answer("job.sh")[1]["verdict"] == "unknown"  # a file above the working directory is none of the job's
+
+
 ARRAY = megatron_script(FITS).replace("#SBATCH --nodes", "#SBATCH --array=1-4\n#SBATCH --nodes")
 
 

@@ -6,6 +6,7 @@ import re
 
 from opsk_jobcheck.scripts.bash.arithmetic import ArithmeticUnknownError, evaluate_arithmetic, find_assigned_names
 from opsk_jobcheck.scripts.bash.lexer import MARK_OPEN, Lexer, Source, build_line_source, restore_unknown_parts
+from opsk_jobcheck.scripts.bash.outputs import count_gpus, find_printed
 from opsk_jobcheck.scripts.bash.patterns import quote_pattern, remove_match, replace_match
 from opsk_jobcheck.scripts.bash.scope import REPLACED, Scope, get_directory, make_absolute
 from opsk_jobcheck.scripts.bash.splitting import (
@@ -239,8 +240,14 @@ class Expander:
         return value if value is not None else self.unset_text(segment)
 
     def _compute_output(self, segment: Output) -> Text | None:
-        """Return what ``pwd``, ``dirname`` and ``basename`` print; ``None`` for all else."""
+        """Return what ``pwd``, ``dirname``, ``basename`` and those of `outputs` print; ``None`` for all else."""
         command = segment.text.strip()
+        if (number := count_gpus(command, self.scope)) is not None:
+            return number
+        if (printed := find_printed(command, self.scope)) is not None and self.depth < MAX_DEPTH:
+            source = build_line_source(printed, segment.line, self.source.unknown)
+            source.work = self.source.work
+            return Expander(self.scope, source, self.depth + 1).text(Lexer(source).read_text(quoted=True))
         name = command.split(maxsplit=1)[0] if command else ""
         if name not in COMPUTED_COMMANDS or self.scope.find(f"{name}{REPLACED}") is not None:
             return None

@@ -13,6 +13,7 @@ from opsk_jobcheck.scripts.bash.scope import (
     Scope,
     compute_path_key,
     find_command_directory,
+    find_tail,
     get_directory,
     relate_to_start,
     resolve_path,
@@ -350,8 +351,14 @@ def _count_input_arguments(known: Sequence[str]) -> int | None:
     return 0
 
 
-def find_source(state: ShellState, path: Text, where: Text | None = None) -> Source | None:
-    """Return the source of a named script: written by this one, or given; else it is added to the missing files."""
+def find_source(state: ShellState, path: Text, where: Text | None = None, *, is_started: bool = False) -> Source | None:
+    """Return the source of a named script: written by this one, or given; else it is added to the missing files.
+
+    Parameters
+    ----------
+    is_started
+        Whether it is a program: that of a directory that is not known is asked for as if the job started there.
+    """
     where = get_directory(state.scope) if where is None else where
     key = compute_path_key(path, where)
     if find_changer(state.effects.changed, key):
@@ -359,10 +366,10 @@ def find_source(state: ShellState, path: Text, where: Text | None = None) -> Sou
     if key in state.effects.written:
         return build_expanded_source(state.effects.written[key])
     path, where = relate_to_start(path, where)
-    if path.known is None:
-        return None
-    place, why = resolve_path(path.known, where)
+    place, why = resolve_path(path.known, where) if path.known is not None else ("", path.why)
     if why:
+        place = find_tail(path, where) if is_started else ""
+    if not place:
         return None
     if place in state.files:
         text = state.files[place]
@@ -388,7 +395,8 @@ def _walk_script(state: ShellState, script: StartedScript, where: Text, changes:
     inside = build_inherited_scope(state.scope, script.arguments)
     apply_environment_changes(inside, changes, script.path.line)
     set_directory(inside, where)
-    source = find_source(state, script.path, where) if state.budget.started < MAX_STARTED else None
+    may_start = state.budget.started < MAX_STARTED
+    source = find_source(state, script.path, where, is_started=True) if may_start else None
     if source is None:
         return
     state.budget.started += 1

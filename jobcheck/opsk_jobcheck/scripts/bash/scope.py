@@ -366,7 +366,9 @@ def find_tail(path: Text, where: Text) -> str:
     Programs and their settings are named from the project's folder on, and jobs are mostly submitted from it:
     ``$PROJECT/configs/a.yaml`` and, after ``cd "$PROJECT"``, ``configs/a.yaml`` are both ``configs/a.yaml``.
     """
-    if path.known is not None:
+    if path.known is not None and path.known.startswith("~/"):
+        tail = path.known[2:]
+    elif path.known is not None:
         tail = path.known if where.known is None else ""
     else:
         last = next((index for index in range(len(path.parts), 0, -1) if path.parts[index - 1].why), 0)

@@ -110,14 +110,34 @@ def test_a_script_that_the_job_changes_is_not_read(change: str) -> None:
         "sbatch train.sh",
         "echo bash train.sh",
         "srun --export=NONE bash train.sh",
-        "cd $WHERE && bash train.sh",
         "srun --task-prolog=train.sh hostname",
         "srun --prolog train.sh hostname",
-        "singularity exec --pwd /w x.sif bash train.sh",
     ],
 )
 def test_what_starts_no_known_script_is_not_read(start: str) -> None:
     assert read(f"export TP=2\n{start}\n", {"train.sh": TRAIN}).model.layers is None
+
+
+@pytest.mark.parametrize(
+    ("start", "path"),
+    [
+        ("cd $WHERE && bash train.sh", "train.sh"),
+        ("bash ~/project/tools/train.sh", "project/tools/train.sh"),
+        ("cd ~/project\n./tools/train.sh", "tools/train.sh"),
+        ("singularity exec --pwd /w x.sif bash train.sh", "train.sh"),
+    ],
+)
+def test_a_script_of_an_unknown_directory_is_one_below_that_of_submission_as_programs_are(
+    start: str, path: str
+) -> None:
+    script = f"export TP=2\n{start}\n"
+    assert read(script).missing_files == (path,)
+    assert read(script, {path: TRAIN}).plan.tp == 2
+
+
+def test_what_is_sourced_from_an_unknown_directory_is_not_read() -> None:
+    for path in ("~/.bashrc", "$WHERE/settings.sh"):
+        assert read(f"source {path}\n{TRAIN}").missing_files == ()
 
 
 def test_a_script_that_starts_itself_ends() -> None:
@@ -129,9 +149,8 @@ def test_a_job_directory_is_followed() -> None:
     assert read(script).missing_files == ("code/train.sh",)
     assert read(script, {"code/train.sh": TRAIN}).plan.tp == 2
     assert read("pushd a\npopd\nbash train.sh\n").missing_files == ("train.sh",)
-    assert read("cd -\nbash train.sh\n").missing_files == ()
-    assert read("cd\nbash train.sh\n").missing_files == ()
-    assert read("[ -d a ] && cd a\nbash train.sh\n").missing_files == ()
+    for move in ("cd -", "cd", "[ -d a ] && cd a"):  # as if the job started where it goes
+        assert read(f"{move}\nbash train.sh\n").missing_files == ("train.sh",)
     assert read("(cd a)\nbash train.sh\n").missing_files == ("train.sh",)
     assert read("cd /abs\nbash $(pwd)/train.sh $PWD\n").missing_files == ("/abs/train.sh",)
 
