@@ -41,7 +41,8 @@ def build_largest_shape(options: Mapping[str, str], name: str | None) -> ModelSh
     parameters = min(counted.high, trained.high)
     others = counted.high - parameters
     frozen = (_COPY_BYTES * (others + counted.high)) // _FROZEN_BYTES
-    stored = round(MARGIN * step.high) + WORKSPACE_BYTES
+    margin = 1 if COUNTED_PLACES in options else MARGIN  # what layers save at most counts copies
+    stored = round(margin * step.high) + WORKSPACE_BYTES
     return ModelShape(
         name=name or "model",
         layers=max(1, round(parameters / _PER_LAYER)),

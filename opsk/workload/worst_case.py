@@ -34,7 +34,7 @@ _TRAINABLE = "trainable"
 _WEIGHTS = "weights.dtype"
 _FROZEN = "unknown: part of the model is frozen"
 _WHOLE_BITS = "32"
-_LOWERING = (
+LOWERING = (
     *("plan.tp", "plan.pp", "plan.cp", "plan.vpp", "plan.dp", "plan.global_batch", "plan.sharding", "plan.recompute"),
     "plan.sequence_parallel",
 )
@@ -76,7 +76,7 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
     if model is None:
         return None
     changes: dict[str, Any] = {}
-    for field in sorted(unknown & set(_LOWERING)):
+    for field in sorted(unknown & set(LOWERING)):
         changes[field.removeprefix("plan.")] = None
     if changes:
         names = ", ".join(sorted(changes))
@@ -97,7 +97,7 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
         precisions = (Precision.FP16,) if is_16bit else (Precision.FP32, Precision.FP16)
     if Precision.FP32 in precisions and len(precisions) > 1:
         assumed.append(Assumption(field="plan.precision", value="fp32", why="no number format is certain"))
-    open_fields = {*_LOWERING, "plan.precision", "plan.optimizer"}
+    open_fields = {*LOWERING, "plan.precision", "plan.optimizer"}
     open_fields |= {"model.seq"} if model is not workload.model or fixes_length(model.name) else set()
     open_fields |= {"plan.micro_batch"} if "micro_batch" in changes else set()
     limited = replace(

@@ -26,6 +26,10 @@ MARGIN = 2.0
 """What a model of a kind that was not measured may save beyond the limit."""
 
 
+TOKEN_MARGIN = 1.25
+"""The same of tokens, whose layers all run on each of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSums:
     """Sums over the layers of models.
@@ -42,6 +46,8 @@ class LayerSums:
         Numbers that layers on tokens or rows, and layers on places of an image, save for each of these.
     width
         The width of tokens.
+    positions
+        Tokens for which positions are learned; 0 where none are.
     products
         Linear layers and layers of attention.
     shrinks, grows
@@ -56,6 +62,7 @@ class LayerSums:
     row_features: int
     map_features: int
     width: int
+    positions: int
     products: int
     shrinks: bool
     grows: bool
@@ -80,4 +87,4 @@ def limit_tokens(sums: LayerSums, *, length: int) -> int:
     features = length * (sums.row_features + sums.map_features)
     heads = max(1, sums.width // HEAD_WIDTH)
     blocks = -(-sums.products // PRODUCTS_OF_ATTENTION)
-    return round(MARGIN * FP32_BYTES * (features + MAPS * blocks * heads * length * length))
+    return round(TOKEN_MARGIN * FP32_BYTES * (features + MAPS * blocks * heads * length * length))

@@ -12,9 +12,13 @@ from opsk.workload.public_models.lookup import Kind, find_listed, public_model
 from opsk.workload.public_models.measured import MeasuredModel, Unit, find_measured, fixes_length
 from opsk.workload.unstated.sizes import Size, Task, find_range, find_side
 from opsk.workload.workload import Workload
-from opsk.workload.worst_case import MICRO_BATCH
+from opsk.workload.worst_case import LOWERING, MICRO_BATCH
 
 SEQ, BATCH, INPUT = "model.seq", "plan.micro_batch", "model.input"
+_MAY_BE_MISSING = frozenset(
+    {SEQ, BATCH, *LOWERING, "plan.precision", "plan.optimizer", "plan.gpus", "plan.nodes", "plan.gpus_per_node"}
+)
+"""Fields of which the largest case is known, see `opsk.workload.worst_case`, or a range."""
 _TASKS = {
     Kind.DECODER: Task.LANGUAGE_MODEL,
     Kind.ENCODER: Task.TEXT_CLASSIFICATION,
@@ -66,10 +70,10 @@ def _find_measured_task(measured: MeasuredModel) -> Task | None:
 
 
 def find_open_sizes(workload: Workload, missing: Collection[str]) -> tuple[OpenSize, ...]:
-    """Return what is open of length and batch; none where anything else is missing, or a range is not known."""
+    """Return what is open of length, batch and images; none where anything else is missing, or a range is not known."""
     name = workload.model.name
     task, unknown = find_task(name), {entry.field for entry in workload.unknown}
-    if task is None or not set(missing) <= {SEQ, BATCH}:
+    if task is None or not set(missing) <= _MAY_BE_MISSING:
         return ()
     rows: list[OpenSize | None] = []
     if (workload.model.seq is None or SEQ in unknown) and not fixes_length(name):
@@ -77,6 +81,8 @@ def find_open_sizes(workload: Workload, missing: Collection[str]) -> tuple[OpenS
     is_batch_open = workload.plan.micro_batch is None or BATCH in unknown
     if is_batch_open and MICRO_BATCH not in dict(workload.options):
         rows.append(_make(BATCH, Size.MICRO_BATCH, task))
+    if rows and (side := find_open_input(workload)) is not None:
+        rows.append(side)
     return () if None in rows else tuple(row for row in rows if row is not None)
 
 

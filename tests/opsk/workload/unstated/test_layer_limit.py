@@ -20,6 +20,7 @@ NETWORK = LayerSums(
     row_features=2048,
     map_features=60_000,
     width=64,
+    positions=0,
     products=1,
     shrinks=True,
     grows=False,

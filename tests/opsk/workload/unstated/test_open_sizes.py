@@ -56,7 +56,16 @@ def test_length_and_batch_are_open_where_nothing_states_them() -> None:
     assert [row.field for row in find_open_sizes(at_most, (SEQ, BATCH))] == [SEQ]
 
 
-@pytest.mark.parametrize("missing", [("model.layers",), (SEQ, "plan.gpus")])
+def test_what_only_lowers_the_memory_may_be_missing_too() -> None:
+    workload = make_workload("Qwen/Qwen2.5-0.5B", micro_batch=1)
+    assert [row.field for row in find_open_sizes(workload, (SEQ, "plan.sharding", "plan.precision"))] == [SEQ]
+
+
+def test_a_batch_of_images_of_any_size_is_open_in_both() -> None:
+    assert [row.field for row in find_open_sizes(make_workload("resnet50"), (BATCH,))] == [BATCH, INPUT]
+
+
+@pytest.mark.parametrize("missing", [("model.layers",), (SEQ, "model.vocab")])
 def test_nothing_is_said_where_more_is_missing(missing: tuple[str, ...]) -> None:
     assert find_open_sizes(make_workload("Qwen/Qwen2.5-0.5B"), missing) == ()
 

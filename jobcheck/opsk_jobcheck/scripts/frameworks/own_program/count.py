@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsk.workload.counted_model import COUNTED_INPUT, COUNTED_PLACES, COUNTED_STEP
 from opsk.workload.counted_parameters import COUNTED, COUNTED_TRAINED, ParameterRange
-from opsk.workload.unstated.layer_limit import limit_images, limit_tokens
+from opsk.workload.unstated.layer_limit import LayerSums, limit_images, limit_tokens
 from opsk.workload.unstated.sizes import Size, Task, find_range
 from opsk_jobcheck.scripts.frameworks.own_models.count import Followed
 from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs
@@ -47,15 +47,30 @@ def _limit_by_layers(followed: Followed, reading: Reading, inputs: Inputs) -> bo
     if sums is None or count is None or count.parameters.high is None or not batch or not inputs.is_single:
         return False
     places, saved_bytes = "", None
-    if sums.first == "Conv2d":
+    if sums.first == "Embedding" or (sums.patch and sums.positions):
+        places, saved_bytes = _limit_tokens(sums, inputs.length if not sums.patch else 0)
+    elif sums.first == "Conv2d":
         usual = find_range(Size.IMAGE_SIDE, Task.IMAGE_CLASSIFICATION)
         side = max(inputs.side, followed.cut_side) or (usual.generous if usual is not None else 0)
         saved_bytes = limit_images(sums, parameters=count.parameters.high, side=side) if side else None
         places = f"images of {side} × {side}"
-    elif sums.first == "Embedding" and inputs.length:
-        saved_bytes, places = limit_tokens(sums, length=inputs.length), f"texts of {inputs.length} tokens"
     if saved_bytes is None:
         return False
     reading.findings.options[COUNTED_STEP] = str(ParameterRange(low=0, high=batch * saved_bytes))
     reading.findings.options[COUNTED_PLACES] = places
     return True
+
+
+def _limit_tokens(sums: LayerSums, length: int) -> tuple[str, int | None]:
+    """Return of how many tokens a sample is by a setting, or by learned positions, and what these save at most.
+
+    Neither a text nor the patches of an image are more than there are positions for.
+    """
+    options = []
+    if length:
+        options.append((USUAL_MARGIN * limit_tokens(sums, length=length), f"texts of {length} tokens"))
+    if sums.positions:
+        where = f"{sums.positions} tokens, for which it has positions"
+        options.append((limit_tokens(sums, length=sums.positions), where))
+    saved_bytes, places = min(options, default=(None, ""))
+    return places, saved_bytes

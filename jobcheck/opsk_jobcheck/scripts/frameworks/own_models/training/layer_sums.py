@@ -9,7 +9,7 @@ from typing import Any
 
 from opsk.workload.unstated.layer_limit import ATTENTION, LayerSums
 from opsk_jobcheck.scripts.frameworks.own_models.layers import CONTAINERS, LAYERS, STACKS, Arguments
-from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, OPEN, Choice, File, Module
+from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, OPEN, Choice, File, Module, Parameter
 
 MAX_LAYERS = 4096
 _NORMS = ("BatchNorm", "InstanceNorm", "SyncBatchNorm", "GroupNorm", "LayerNorm", "RMSNorm")
@@ -23,6 +23,8 @@ _NO_PASS = re.compile(
     r"__init__|_?(init|reset)_|generate|_?(predict|infer|sampl|decod\w*_greedy|beam|test|valid|eval|fit|train|configure)"
 )
 """Methods that make a module, use it after its training, or hold the loop around a step."""
+_POSITIONS = re.compile(r"(?i)(^|_)(w?pe|pos)(_|$)|pos(ition(al|s)?)?_?emb|emb\w*_pos")
+"""Names of learned positions."""
 _SAVED = 3
 """Tensors of the size of a layer's output that are saved at most: for a norm, an activation, and a product."""
 
@@ -35,8 +37,9 @@ def sum_layers(models: Iterable[Any], files: Iterable[File]) -> LayerSums | None
     files
         The text of the program.
     """
+    models = list(models)
     names = {name for file in files for calls in file.digest.calls.values() for name, _ in calls}
-    rows = list(_iterate_layers(models))
+    rows = list(_iterate_layers(models, set()))
     if not rows or None in rows or len(rows) > MAX_LAYERS:
         return None
     layers = [row for row in rows if row is not None and row.layer is not None]
@@ -54,6 +57,7 @@ def sum_layers(models: Iterable[Any], files: Iterable[File]) -> LayerSums | None
         row_features=sum(row or 0 for layer, row in zip(layers, features, strict=True) if _is_of_rows(layer)),
         map_features=sum(row or 0 for layer, row in zip(layers, features, strict=True) if not _is_of_rows(layer)),
         width=_find_width(weighted),
+        positions=_find_positions(models),
         products=sum(_get_name(layer) == "Linear" or _get_name(layer) in ATTENTION for layer in weighted),
         shrinks=any(map(_shrinks, layers)),
         grows=any(_get_name(layer) in _UP for layer in layers) or "interpolate" in names or "pixel_shuffle" in names,
@@ -108,14 +112,37 @@ def _counts(loop: ast.For) -> bool:
     return not any(isinstance(node, ast.Name) and node.id == number for part in chosen for node in ast.walk(part))
 
 
-def _iterate_layers(values: Iterable[Any], depth: int = 0) -> Iterator[Module | None]:
-    """Yield the layers of models in the order in which they are made; ``None`` for what is not known."""
+def _find_positions(values: Iterable[Any], name: str = "", depth: int = 0) -> int:
+    """Return how many tokens models have learned positions for, the largest number of several; 0 for none."""
+    most = 0
     for value in values:
+        if isinstance(value, Choice):
+            most = max(most, _find_positions(value.options, name, depth + 1))
+        elif isinstance(value, Parameter) and _POSITIONS.search(name) and value.shape and len(value.shape) in (2, 3):
+            most = max(most, value.shape[-2] or 0)
+        elif isinstance(value, Module) and value.is_model and depth < MAX_LAYERS // 64:
+            if _get_name(value) == "Embedding" and value.definition is None:
+                most = max(most, (_read(value, 0, "num_embeddings") or 0) if _POSITIONS.search(name) else 0)
+                continue
+            for key, part in value.attributes.items():
+                named = key if isinstance(key, str) and not (key == "weight" and name) else name
+                most = max(most, _find_positions([part], named, depth + 1))
+            most = max(most, _find_positions(value.parts, name, depth + 1))
+    return most
+
+
+def _iterate_layers(values: Iterable[Any], seen: set[int], depth: int = 0) -> Iterator[Module | None]:
+    """Yield the layers of models once, in the order in which they are made; ``None`` for what is not known."""
+    for value in values:
+        if isinstance(value, Module):
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
         if value is OPEN or depth > MAX_LAYERS // 64:
             yield None
         elif isinstance(value, Choice):
             options = [option for option in value.options if option is not ABSENT]
-            yield from _iterate_layers(options, depth + 1)
+            yield from _iterate_layers(options, seen, depth + 1)
         elif isinstance(value, Module) and value.is_model:
             name = value.name
             if value.layer is not None and value.definition is None and name not in STACKS:
@@ -124,7 +151,7 @@ def _iterate_layers(values: Iterable[Any], depth: int = 0) -> Iterator[Module | 
                 yield None  # a part of a package
             else:
                 parts = [part for part in (*value.attributes.values(), *value.parts) if _may_hold(part)]
-                yield from _iterate_layers(parts, depth + 1)
+                yield from _iterate_layers(parts, seen, depth + 1)
 
 
 def _may_hold(part: Any) -> bool:

@@ -82,6 +82,23 @@ def test_a_loop_over_the_layers_runs_each_once() -> None:
     assert runs_layers_once([file])
 
 
+@pytest.mark.parametrize(
+    ("positions", "count"),
+    [
+        ("self.pos_emb = nn.Embedding(256, 32)", 256),
+        ("self.wpe = nn.Embedding(1024, 32)", 1024),
+        ("self.position_embeddings = nn.Parameter(torch.zeros(1, 197, 32))", 197),
+        ("self.segments = nn.Embedding(2, 32)", 0),
+        ("self.possible = nn.Embedding(9, 32)", 0),
+    ],
+)
+def test_learned_positions_limit_the_tokens(positions: str, count: int) -> None:
+    models, file = make_models(make_net().replace("self.first =", f"{positions}\n        self.first ="))
+    sums = sum_layers(models, [file])
+    assert sums is not None
+    assert sums.positions == count
+
+
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step['program']}-{step.get('autocast', 'fp32')}")
 def test_what_pytorch_saves_is_below_the_limit(step: dict[str, Any]) -> None:
     """The programs were measured, see ``steps.toml``; the limit knows their layers alone."""
