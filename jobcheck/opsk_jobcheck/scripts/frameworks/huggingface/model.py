@@ -136,7 +136,7 @@ UNNAMED = "the command names no model"
 """Why a shape is unknown where no setting names the model."""
 _CACHED = re.compile(r"(?:^|/)models--([^/]+)--([^/]+)/snapshots/")
 _FOLDERS_OF_STEPS = re.compile(
-    r"(checkpoint|ckpt|epoch|step|global_step|iter|version|run|v)([-_=]?\w{0,12})?|(final|last|best|merged|latest)([-_]\w{1,16})?|hf|model"
+    r"(checkpoint|ckpt|epoch|step|global_step|iter|version|run|v)[-_=]?(\d[\w.]{0,12}|final|last|best)?|(final|last|best|merged|latest)([-_]\w{1,16})?|hf|model"
     r"|models|weights|output|outputs|actor|huggingface|policy|pytorch_model|snapshots?|main|full|tokenizer|[0-9a-f]{20,64}|\d{1,12}",
     re.IGNORECASE,
 )

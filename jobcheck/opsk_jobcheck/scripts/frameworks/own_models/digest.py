@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
+
+from opsk_jobcheck.scripts.frameworks.python.parsing import parse_program
 
 MAX_CHARS = 1 << 17
 MAX_BRACES = 8000
 """Python's parser takes a time that grows with the square of the fields of one f-string."""
 MAX_NODES = 60_000
-_NO_FILE = ""
-"""Python opens the file of the name under which a text is parsed to cite a wrong line of it."""
 _TRAINS = frozenset({"backward", "zero_grad", "optimizer_step", "no_grad"})
 _EPOCH = re.compile(
     r"_?(run_|do_)?(train|training|fit)_?(one_)?(epoch|step|iter\w*|loop|batch|fn)\w*|epoch_train|run_epoch"
@@ -48,9 +47,7 @@ def digest(text: str) -> Digest | None:
     if len(text) > MAX_CHARS or text.count("{") > MAX_BRACES:
         return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text.removeprefix("\ufeff"), filename=_NO_FILE)
+        tree = parse_program(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     result = Digest(tree)

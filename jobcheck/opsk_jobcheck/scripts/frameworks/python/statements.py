@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from opsk_jobcheck.scripts.frameworks.python.expressions import (
     parse_condition,
     parse_value,
 )
+from opsk_jobcheck.scripts.frameworks.python.parsing import parse_program
 from opsk_jobcheck.scripts.frameworks.python.source import (
     FREEZES,
     Assignment,
@@ -34,9 +34,6 @@ MAX_CHARS = 1 << 17
 """Longest program that is read."""
 MAX_BRACES = 8000
 """Python's parser takes a time that grows with the square of the fields of one f-string."""
-_NO_FILE = ""
-"""The name under which a text is parsed: Python opens the file of that name to cite a wrong line of it, ``<unknown>``
-where none is given."""
 MAX_NODES = 60_000
 MAX_NESTING = 60
 _CLI_CLASSES = frozenset(
@@ -98,9 +95,7 @@ def read_python(text: str) -> PythonSource:
     if len(text) > MAX_CHARS:
         return PythonSource(why=f"it is longer than the {MAX_CHARS} characters that opsk reads")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text.removeprefix("\ufeff"), filename=_NO_FILE)
+        tree = parse_program(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return PythonSource(why="it is no Python 3, or nested too deep")
     reader = _Reader(text)

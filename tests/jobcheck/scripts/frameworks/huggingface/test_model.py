@@ -7,6 +7,7 @@ import pytest
 from opsk.workload.completion import complete
 from opsk.workload.plan import Recompute
 from opsk.workload.workload import Workload
+from opsk_jobcheck.scripts.frameworks.huggingface.model import find_folder_name
 from opsk_jobcheck.scripts.script import read_script
 from tests.fakes.workloads import evidence, why
 
@@ -80,6 +81,20 @@ def test_a_derivative_of_another_shape_is_not_taken_for_the_model_that_it_is_nam
     assert "model.layers" in complete(workload).missing
     assert "does not know" in why(workload, "model.layers")
     assert workload.missing_files == (f"{name}/config.json", "train.py")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/data/llama-3-8b-task/checkpoint-500", "llama-3-8b-task"),
+        ("runs/llama-3-8b-task/v2/final/hf", "llama-3-8b-task"),
+        ("/data/llama-3-8b/vicuna", "vicuna"),
+        ("/data/llama-3-8b/runner", "runner"),
+        ("/checkpoint-500", "checkpoint-500"),
+    ],
+)
+def test_a_folder_of_a_step_is_not_the_name_of_a_model(path: str, name: str) -> None:
+    assert find_folder_name(path) == name
 
 
 def test_a_preset_of_an_own_program_is_named() -> None:
