@@ -83,7 +83,8 @@ def follow_program(
         step=step,
         is_usual=machine.is_usual,
         trains=machine.trains,
-        is_other=machine.is_whole and not (machine.may_train_here or machine.step_reasons or machine.unknown),
+        is_other=machine.is_whole
+        and not (machine.may_train_here or machine.step_reasons or machine.unknown or machine.trained),
         calls=tuple(machine.noted.values()),
         layers=_sum_layers(machine, count, step),
         cut_side=max(machine.sides, default=0),

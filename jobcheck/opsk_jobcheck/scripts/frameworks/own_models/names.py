@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from opsk_jobcheck.scripts.frameworks.own_models.files import find_method, get_definition
@@ -50,6 +52,11 @@ BUILTINS = frozenset(
         ),
     }
 )
+_NUMBERS: Mapping[str, float] = {
+    **dict.fromkeys(("math.pi", "numpy.pi", "torch.pi"), math.pi),
+    **{"math.e": math.e, "math.inf": math.inf, "numpy.inf": math.inf, "math.tau": math.tau},
+}
+"""Constants of packages."""
 _ANY = ("?",)
 """The name of all settings that the program may set."""
 NO_CALL = ast.Call(func=ast.Name(id="", ctx=ast.Load()), args=[], keywords=[])
@@ -141,6 +148,8 @@ class Names(Statements):
             return owner if name == "__dict__" else self.look_up_in_file(name, owner)
         if isinstance(owner, External):
             whole = f"{owner.name}.{name}"
+            if whole in _NUMBERS:
+                return _NUMBERS[whole]
             if whole == "sys.argv" and (words := self.settings.find_words()) is not None:
                 return [DATA, *words]
             return self.files.find_own(whole) or self._stand_in(External(whole))

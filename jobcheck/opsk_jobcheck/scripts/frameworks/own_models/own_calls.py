@@ -259,7 +259,7 @@ class OwnCalls(Builtins):
 
     def _does_train(self, name: str, file: File) -> bool:
         """Return whether a function, by its name in a file, goes backward."""
-        if name in BUILTINS or (name not in file.nodes and name not in file.imports):
+        if name in BUILTINS or (name not in file.nodes and name not in file.imports and not file.whole):
             return False
         known = self.look_up_in_file(name, file)
         if not isinstance(known, FunctionValue) or isinstance(known.node, ast.Lambda):

@@ -265,8 +265,10 @@ class Statements(Machine):
         raise NotImplementedError
 
     def makes_modules(self, statement: ast.For | ast.AsyncFor, frame: Frame) -> bool:
-        """Return whether a loop may make modules, or is part of what a step of a model computes."""
-        return frame.owner is not None or self.tape is not None or self.may_make(statement, frame.file)
+        """Return whether a loop makes modules itself, or is part of what a step of a model computes."""
+        if self.tape is not None if frame.owner is None else frame.owner.is_model:
+            return True
+        return any(name[:1].isupper() for name, _ in frame.file.digest.calls.get(id(statement), ()))
 
     def _forget(self, statement: ast.stmt, frame: Frame) -> None:
         """Give names that a block sets values that are not known."""

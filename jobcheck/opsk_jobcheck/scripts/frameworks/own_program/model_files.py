@@ -122,7 +122,9 @@ def _ask_for_others(
 
 def _rank(name: str) -> int:
     """Return how late a module is asked for: those of models first, those of data last."""
-    last = name.rpartition(".")[2]
+    module, _, last = name.rpartition(".")
+    if _NO_MODELS.search(module.rpartition(".")[2]) and not _MODELS.search(last):
+        return 4
     if _DATA.search(name) and not _MODELS.search(last):
         return 3
     return 0 if _MODELS.search(name) else 1 if _STEPS.search(name) else 2
@@ -164,9 +166,10 @@ def _may_define(module: str, name: str) -> bool:
     last = module.rpartition(".")[2]
     if name == "*" or SETTINGS_MODULES.search(last) or SETTINGS_MODULES.search(name):
         return True  # which model is made may be stated there
+    if name[:1].isupper():
+        return True
     is_other = _NO_MODELS.search(last) is not None and last != name  # from Evaluation import Evaluation
-    is_likely = _MODELS.search(module) or _STEPS.search(f"{last}.{name}")
-    return not is_other and (is_likely is not None or name[:1].isupper())
+    return not is_other and (_MODELS.search(module) or _STEPS.search(f"{last}.{name}")) is not None
 
 
 def _list_places(module: str, name: str, file: File, first: File) -> list[str]:

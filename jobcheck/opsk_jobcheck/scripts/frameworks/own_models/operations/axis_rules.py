@@ -81,6 +81,8 @@ def _permute(tape: Tape, given: Arguments) -> Any:
 
 def _transpose(tape: Tape, given: Arguments) -> Any:
     tensor = as_tensor(tape, given.get(0, "input"))
+    if len(given.positional) > 3 or isinstance(given.get(1, "dim0"), list | tuple):  # of an array of NumPy
+        return permute(tensor, list_sizes(given, 1, "axes"))
     return transpose(tensor, as_int(given.get(1, "dim0")), as_int(given.get(2, "dim1")))
 
 

@@ -327,7 +327,14 @@ RULES: dict[str, Rule] = {
     **{f"{name}_": _combine(f"{name}_") for name in _TWO},
     **{"where": _where, "masked_fill": _mask, "masked_fill_": _mask_in_place, "addcmul": _three, "lerp": _three},
     **{"dropout": _dropout, "alpha_dropout": _dropout, "dropout1d": _drop_channels, "dropout2d": _drop_channels},
-    **{"dropout3d": _drop_channels, "glu": _gate, "prelu": _parametric_relu, "to": _convert, "type": _convert},
+    **{
+        "dropout3d": _drop_channels,
+        "glu": _gate,
+        "prelu": _parametric_relu,
+        "to": _convert,
+        "type": _convert,
+        "astype": _convert,
+    },
     **{
         "type_as": _convert,
         "float": _convert_to("float32"),

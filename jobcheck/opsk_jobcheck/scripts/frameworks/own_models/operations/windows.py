@@ -258,6 +258,16 @@ def _unfold(tape: Tape, given: Arguments) -> Any:
     return unfold(tape, tensor, shift(given))
 
 
+def _fold(tape: Tape, given: Arguments) -> Any:
+    """Return ``fold``, the sum of windows: nothing of it is saved."""
+    tensor, sides = as_tensor(tape, given.get(0, "input")), spread(given.get(1, "output_size"), 2)
+    if tensor.shape is None or len(tensor.shape) != 3:
+        return make(tape, None, tensor.dtype, [tensor])
+    size = math.prod(side or 0 for side in spread(given.get(2, "kernel_size"), 2))
+    channels = tensor.shape[1] // size if tensor.shape[1] is not None and size else None
+    return make(tape, (tensor.shape[0], channels, *sides), tensor.dtype, [tensor])
+
+
 def _unfold_axis(tensor: Tensor, given: Arguments) -> Tensor:
     """Return the windows of a tensor along an axis, as a view."""
     axis = get_axis(tensor.shape, given.get(0, "dimension")) if tensor.shape is not None else None
@@ -299,7 +309,14 @@ RULES: dict[str, Rule] = {
     **{f"{name}_pool{axes}d": _pooling(name, axes) for name in ("max", "avg") for axes in (1, 2, 3)},
     **{f"max_pool{axes}d_with_indices": _pooling("max", axes, gives_places=True) for axes in (1, 2, 3)},
     **{f"adaptive_{name}_pool{axes}d": _pooling_to(name, axes) for name in ("max", "avg") for axes in (1, 2, 3)},
-    **{"interpolate": _resize, "upsample": _resize, "pad": _pad, "unfold": _unfold, "pixel_shuffle": _shuffle},
+    **{
+        "interpolate": _resize,
+        "upsample": _resize,
+        "pad": _pad,
+        "unfold": _unfold,
+        "fold": _fold,
+        "pixel_shuffle": _shuffle,
+    },
     **{"grid_sample": _sample},
     **{"pixel_unshuffle": _unshuffle},
 }

@@ -15,6 +15,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.files import Files, find_method
 from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.names import NO_CALL
 from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import make_tensor
+from opsk_jobcheck.scripts.frameworks.own_models.training.array_transforms import apply_named
 from opsk_jobcheck.scripts.frameworks.own_models.training.forward import Forward
 from opsk_jobcheck.scripts.frameworks.own_models.training.made import (
     MAKES_DATA,
@@ -23,6 +24,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.training.made import (
     Made,
     is_data,
     is_made,
+    join_images,
 )
 from opsk_jobcheck.scripts.frameworks.own_models.training.transforms import apply_transform, find_sides, read_sides
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
@@ -113,6 +115,8 @@ class DataSets(Forward):
         if is_made(target) and is_data(target):
             value = positional[0] if positional else keywords.get("image", DATA)
             known = [option for option in list_options(target) if isinstance(option, Made)]
+            if len(known) == 1 and "image" in keywords and not positional:
+                return apply_named(known[0], keywords)
             return apply_transform(known[0], value) if len(known) == 1 else DATA
         return super().call(target, positional, keywords, node, frame)
 
@@ -135,12 +139,15 @@ class DataSets(Forward):
         if name in _CONVERTS and positional:
             if isinstance(positional[0], Tensor):
                 return positional[0]
-            if isinstance(positional[0], Image):
-                channels, height, width = positional[0].shape
+            image = join_images(positional[0])
+            if image is not None:
+                channels, height, width = image.shape
                 return make_tensor((height, width, channels or 3), "uint8")
         value = super().call_external(name, positional, keywords, node, frame)
         if isinstance(value, Tensor) and value.shape is None and name in _MAKES_TENSORS:
             return make_tensor(_read_shape(positional, keywords, is_row=False), _read_dtype(keywords))
+        if name.startswith("albumentations.") and last[:1].isupper():
+            return Made(last, positional, keywords)
         if not MAKES_DATA.fullmatch(name):
             return value
         if last in ("open", "fromarray", "new"):

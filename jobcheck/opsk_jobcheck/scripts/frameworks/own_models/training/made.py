@@ -41,6 +41,16 @@ class Image:
     shape: Shape = (None, None, None)
 
 
+def join_images(value: Any) -> Image | None:
+    """Return an image that is one of several, with the sizes that all have; ``None`` for anything else."""
+    options = list_options(value)
+    images = [option for option in options if isinstance(option, Image)]
+    if not images or len(images) < len(options):
+        return None
+    rows = zip(*(image.shape for image in images), strict=True)
+    return Image(tuple(row[0] if all(side == row[0] for side in row) else None for row in rows))
+
+
 def is_data(value: Any) -> bool:
     """Return whether a value is data alone, whatever is known of it."""
     return all(option is DATA or isinstance(option, Made | Image) for option in list_options(value))

@@ -158,7 +158,7 @@ class TrainingSteps(DataSets):
             given = self._put_usual_input(target, positional)
             result = super().call(target, given, keywords, node, frame)
             if given is not positional:
-                self._put_usual_targets(result, frame)
+                self._put_usual_targets(given[0], result, frame)
             return result
         if self.tape is not None and isinstance(target, Module) and _METRICS.fullmatch(target.name):
             return DATA
@@ -177,14 +177,21 @@ class TrainingSteps(DataSets):
         self.is_usual = True
         return [known] * min(2, len(positional)) + positional[2:]
 
-    def _put_usual_targets(self, output: Any, frame: Frame) -> None:
-        """Give what else a step takes from its batch the size of what the model puts out: it is no larger, mostly."""
-        if not isinstance(output, Tensor) or not output.shape:
+    def _put_usual_targets(self, given: Any, output: Any, frame: Frame) -> None:
+        """Give what else a step takes from its batch the size of what the model puts out: it is no larger, mostly.
+
+        Words are predicted for words: of a text it has the size of what the model gets.
+        """
+        known = given if isinstance(given, Tensor) and given.dtype == "int64" else output
+        if not isinstance(known, Tensor) or not known.shape:
             return
         for name in self.step_names:
             value = frame.names.get(name)
-            if value is DATA or (isinstance(value, Tensor) and value.shape is None):
-                self.write(frame.names, name, make_tensor(output.shape, "float32"))
+            target = make_tensor(known.shape, known.dtype)
+            if _is_unknown_tensor(value):
+                self.write(frame.names, name, target)
+            elif isinstance(value, list | tuple) and any(map(_is_unknown_tensor, value)):
+                self.write(frame.names, name, [target if _is_unknown_tensor(part) else part for part in value])
 
     # ---- steps
 
@@ -293,6 +300,11 @@ class TrainingSteps(DataSets):
                 memory, is_training = self.end_step(), tape.largest is not None or bool(tape.saved)
                 if is_training or memory.reason:  # an evaluation saves nothing
                     self.step_memories.append(memory)
+
+
+def _is_unknown_tensor(value: Any) -> bool:
+    """Return whether a value may be a tensor of which no size is known."""
+    return value is DATA or (isinstance(value, Tensor) and value.shape is None)
 
 
 def _evaluates(code: ast.AST, file: File) -> bool:

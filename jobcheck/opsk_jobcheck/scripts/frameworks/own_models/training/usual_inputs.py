@@ -13,6 +13,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.training.transforms import USUA
 from opsk_jobcheck.scripts.frameworks.own_models.values import Choice, Module, Tensor
 
 MAX_MODULES = 256
+MAX_POSITIONS = 1 << 16
 MAX_ROWS = 16
 """Rows of a sample that a network of rows may read at a time: points of a ray, atoms, words."""
 _OF_ROWS = frozenset(
@@ -54,11 +55,20 @@ def make_usual_input(model: Module, inputs: Inputs) -> Tensor | None:
         return make_tensor((inputs.batch, channels, inputs.side, inputs.side), "float32")
     if first.layer is not None and first.layer[0] == WHOLE and inputs.side and find_measured(first.name) is not None:
         return make_tensor((inputs.batch, USUAL_CHANNELS, inputs.side, inputs.side), "float32")
-    if first.name == "Embedding" and inputs.length:
-        return make_tensor((inputs.batch, inputs.length), "int64")
+    length = inputs.length or _find_positions(layers)
+    if first.name == "Embedding" and length:
+        return make_tensor((inputs.batch, length), "int64")
     if first.name == "Linear" and isinstance(features, int) and all(layer.name in _OF_ROWS for layer in layers):
         return make_tensor((MAX_ROWS * inputs.batch, features), "float32")
     return None
+
+
+def _find_positions(layers: list[Module]) -> int:
+    """Return the positions that a model of texts has learned, which is its longest text; 0 where that is not known."""
+    tables = [layer.attributes for layer in layers[:2] if layer.name == "Embedding"]
+    words, places = (tables[0], tables[1]) if len(tables) == 2 else ({}, {})
+    count, is_alike = places.get("num_embeddings"), words.get("embedding_dim") == places.get("embedding_dim")
+    return count if is_alike and isinstance(count, int) and 1 < count <= MAX_POSITIONS else 0
 
 
 def _list_layers(model: Any, depth: int = 0) -> Iterator[Module]:

@@ -264,3 +264,8 @@ def test_shapes_without_end_are_given_up(lines: str) -> None:
     memory = save(f"{lines}\ny = x.relu().sum()", (1024, 1024))
     assert memory.saved_bytes.high is None
     assert time.process_time() - before < 2.0
+
+
+def test_windows_that_are_added_up_are_an_image_again() -> None:
+    memory = save("y = F.fold(F.unfold(x, 4, stride=4), (16, 16), kernel_size=4, stride=4) ** 2", (2, 3, 16, 16))
+    assert memory.reason == ""

@@ -223,3 +223,126 @@ for step in range(9):
     assert step.reason == ""
     assert step.saved_bytes.high is not None
     assert step.saved_bytes.high > 0
+
+
+@pytest.mark.parametrize(
+    ("transforms", "side"),
+    [
+        ("A.Resize(24, 24)", 24),
+        ("A.Resize(height=64, width=64), A.HorizontalFlip(p=0.5), A.RandomCrop(height=16, width=16)", 16),
+        ("A.SmallestMaxSize(max_size=40), A.OneOf([A.Blur(), A.GaussNoise()]), A.CenterCrop(20, 20)", 20),
+        ("A.RandomResizedCrop(size=(12, 12), scale=(0.1, 1.0))", 12),
+    ],
+)
+def test_images_have_the_size_that_albumentations_gives_them(transforms: str, side: int) -> None:
+    text = f"""
+import albumentations as A
+import numpy as np
+import torch
+import torch.nn as nn
+from albumentations.pytorch import ToTensorV2
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+change = A.Compose([{transforms}, A.Normalize(), ToTensorV2()])
+class Slides(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+    def __getitem__(self, index):
+        image = np.array(Image.open(self.paths[index]).convert("RGB"))
+        return change(image=image)["image"], 1
+    def __len__(self):
+        return len(self.paths)
+model = nn.Conv2d(3, 8, 3, padding=1)
+for x, y in DataLoader(Slides(find_paths()), batch_size=4):
+    model(x).sum().backward()
+"""
+    step = follow(text)
+    assert step.reason == ""
+    assert step.saved_bytes.high is not None
+    assert 4 * 3 * side**2 * 4 <= step.saved_bytes.high <= 4 * 3 * side**2 * 4 + 1000
+
+
+def test_a_table_of_noise_by_step_scales_the_images_of_a_batch() -> None:
+    text = f"""{PROGRAM}
+class Schedule:
+    def __init__(self, steps):
+        self.kept = torch.cumprod(1.0 - torch.linspace(0.1, 0.2, steps), dim=0)
+    def mix(self, x, t):
+        root = torch.sqrt(self.kept)[t].reshape(x.shape[0])
+        for _ in range(len(x.shape) - 1):
+            root = root.unsqueeze(-1)
+        return root * x + (1 - root) * torch.randn_like(x)
+schedule = Schedule(100)
+for x, y in loader:
+    t = torch.randint(0, 100, (x.shape[0],))
+    nn.functional.mse_loss(model(schedule.mix(x, t)), y).backward()
+"""
+    assert follow(text).reason == ""
+
+
+def test_a_model_of_texts_gets_as_many_words_as_it_has_learned_positions() -> None:
+    text = """
+import math
+import torch
+import torch.nn as nn
+from torch.utils.data import DataLoader, Dataset
+class Texts(Dataset):
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        words = encode(read(index))
+        return torch.tensor(words[:-1], dtype=torch.long), torch.tensor(words[1:], dtype=torch.long)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(500, 16), nn.Embedding(32, 16)
+        self.head = nn.Linear(16, 500)
+    def forward(self, x, y):
+        x = self.words(x) + self.places(torch.arange(x.shape[1], device=x.device))
+        x = math.sqrt(2.0 / math.pi) * x
+        logits = self.head(x)
+        return logits, nn.functional.cross_entropy(logits.view(-1, 500), y.view(-1))
+model = Net()
+loader = DataLoader(Texts(), batch_size=8)
+rows = iter(loader)
+while True:
+    batch = next(rows)
+    batch = [part.to("cuda") for part in batch]
+    x, y = batch
+    logits, loss = model(x, y)
+    loss.backward()
+"""
+    step = follow(text)
+    assert step.reason == ""
+    assert step.saved_bytes.high is not None
+    assert 8 * 32 * 500 * 4 <= step.saved_bytes.high <= 3 * 8 * 32 * 500 * 4
+
+
+def test_an_image_that_may_be_converted_has_the_sizes_that_both_ways_have() -> None:
+    text = """
+import albumentations
+import numpy as np
+import torch
+import torch.nn as nn
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+class Faces(Dataset):
+    def __init__(self):
+        parts = [albumentations.SmallestMaxSize(max_size=40), albumentations.CenterCrop(20, 20)]
+        self.cut = albumentations.Compose(parts)
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        image = Image.open(str(index))
+        if not image.mode == "RGB":
+            image = image.convert("RGB")
+        image = self.cut(image=np.array(image).astype(np.uint8))["image"]
+        return (image / 127.5 - 1.0).astype(np.float32).transpose(2, 0, 1)
+model = nn.Conv2d(3, 8, 3, padding=1)
+for x in DataLoader(Faces(), batch_size=4):
+    model(x).sum().backward()
+"""
+    step = follow(text)
+    assert step.reason == ""
+    assert step.saved_bytes.high is not None
+    assert 4 * 3 * 20 * 20 * 4 <= step.saved_bytes.high <= 4 * 3 * 20 * 20 * 4 + 1000
