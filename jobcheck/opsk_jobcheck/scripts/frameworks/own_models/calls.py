@@ -69,6 +69,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 
 _SETS = re.compile(r"(?i)update|merge|overrid|overwrit|process_|config|default|adjust|setup_args")
 """Names of functions that may set settings again."""
+_ROW = "a class of named tuples"
 
 
 class Calls(OwnCalls):
@@ -146,6 +147,10 @@ class Calls(OwnCalls):
             return self.files.find(positional[0], frame.file) or OPEN
         if name in ("functools.partial", "partial") and positional:
             return Partial(positional[0], positional[1:], keywords)
+        if name == "collections.namedtuple":
+            return External(_ROW)
+        if name == _ROW:
+            return (*positional, *keywords.values())
         if name in ("collections.OrderedDict", "collections.defaultdict"):
             return self.call_builtin("dict", positional, keywords, node, frame)
         if name.startswith(("math.", "numpy.")) and last in MATH and positional:

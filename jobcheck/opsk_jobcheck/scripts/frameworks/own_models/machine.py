@@ -85,6 +85,7 @@ class Machine:
         self.makers: dict[int, bool] = {}
         self.trainers: dict[int, bool] = {}
         self.stand_ins: dict[str, File | None] = {}
+        self.features: dict[int, tuple[Module, Module | None]] = {}
         self.used: dict[int, Any] = {}
         self.trained: dict[int, Any] = {}
         self.unknown: list[ast.expr] = []

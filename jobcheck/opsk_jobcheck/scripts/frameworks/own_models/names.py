@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opsk_jobcheck.scripts.frameworks.own_models.files import find_method, get_definition
+from opsk_jobcheck.scripts.frameworks.own_models.public_parts import WHOLE, make_features
 from opsk_jobcheck.scripts.frameworks.own_models.stand_ins import find_stand_in, make_stand_ins
 from opsk_jobcheck.scripts.frameworks.own_models.statements import Statements
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
@@ -172,11 +173,21 @@ class Names(Statements):
             return DATA if value is ABSENT else value
         if name == "module":  # of a wrapper, which is left out
             return owner
+        if name == "features" and (made := self._find_features(owner)) is not None:
+            return made
         if owner.definition is not None:
             value = self.get_of_class(owner.definition, name, owner)
             if value is not DATA:
                 return value
         return OPEN if owner.attributes.get("?") is OPEN else DATA
+
+    def _find_features(self, owner: Module) -> Module | None:
+        """Return the convolutions of a public model whose layers are known; ``None`` for anything else."""
+        if owner.layer is None or owner.layer[0] != WHOLE:
+            return None
+        if id(owner) not in self.features:
+            self.features[id(owner)] = (owner, make_features(owner.name))
+        return self.features[id(owner)][1]
 
     def get_of_class(self, kind: ClassValue, name: str, owner: Module | None = None) -> Any:
         """Return what a class, or one that it inherits from, defines under a name."""

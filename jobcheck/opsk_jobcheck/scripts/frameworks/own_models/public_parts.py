@@ -26,6 +26,9 @@ _HEADS = (
     (re.compile(r"densenet201"), "classifier", 1920),
 )
 """Models of torchvision and timm by their last layer: its name, and the features that it gets."""
+_VGG = re.compile(r"vgg(11|13|16|19)(_bn)?")
+_VGG_LAYERS = {"11": (1, 1, 2, 2, 2), "13": (2, 2, 2, 2, 2), "16": (2, 2, 3, 3, 3), "19": (2, 2, 4, 4, 4)}
+"""Convolutions of a VGG between its pooling layers."""
 WHOLE, CUT = "public model", "public model without its head"
 """Names of the layers that such models are."""
 _CLASSES = 1000
@@ -53,6 +56,24 @@ def make_public(name: str, positional: Sequence[Any], keywords: Mapping[str, Any
     low = whole if _HAS_WORDS.search(kind) else whole - head
     other = 2 * shape.hidden * shape.hidden + _CLASSES * shape.hidden
     return Module(word, {"weights": Parameter(Span(max(1, low - other), max(low, whole) + other))})
+
+
+def make_features(name: str) -> Module | None:
+    """Return the convolutions of a VGG of torchvision, which losses take apart; ``None`` for any other model."""
+    match = _VGG.fullmatch(name)
+    if match is None:
+        return None
+    parts: list[Any] = []
+    width = 3
+    for place, count in enumerate(_VGG_LAYERS[match[1]]):
+        for _ in range(count):
+            outer = min(512, 64 << place)
+            parts.append(make_layer("Conv2d", [width, outer, 3], {"padding": 1}))
+            parts += [make_layer("BatchNorm2d", [outer], {})] if match[2] else []
+            parts.append(make_layer("ReLU", [True], {}))
+            width = outer
+        parts.append(make_layer("MaxPool2d", [2, 2], {}))
+    return Module("Sequential", parts=parts)
 
 
 def find_head(name: str) -> tuple[str, int] | None:

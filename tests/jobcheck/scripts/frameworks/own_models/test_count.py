@@ -419,3 +419,22 @@ torch.optim.Adam(model.parameters())
 """
     patches, words, norm = 3 * 16 * 16 * 8 + 8, 8 + 5 * 8, 16
     assert count(text) == Span(patches + words + norm + 81, patches + words + norm + 81)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("vgg16", 14_714_688), ("vgg19", 20_024_384), ("vgg11_bn", 9_225_984)]
+)
+def test_the_convolutions_of_a_vgg_are_its_layers(name: str, parameters: int) -> None:
+    text = f"""{HEAD}
+from torchvision.models import {name}
+class Loss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.Sequential()
+        layers = {name}(pretrained=True).features
+        for index in range(len(layers)):
+            self.parts.add_module(str(index), layers[index])
+model = Loss()
+torch.optim.Adam(model.parameters())
+"""
+    assert count(text) == Span(parameters, parameters)

@@ -346,3 +346,35 @@ for x in DataLoader(Faces(), batch_size=4):
     assert step.reason == ""
     assert step.saved_bytes.high is not None
     assert 4 * 3 * 20 * 20 * 4 <= step.saved_bytes.high <= 4 * 3 * 20 * 20 * 4 + 1000
+
+
+def test_a_loss_that_takes_a_vgg_apart_is_followed() -> None:
+    text = """
+from collections import namedtuple
+import torch
+import torch.nn as nn
+from torchvision.models import vgg16
+class Loss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layers = vgg16(pretrained=True).features
+        self.near, self.far = nn.Sequential(*layers[:4]), nn.Sequential()
+        for index in range(4, 9):
+            self.far.add_module(str(index), layers[index])
+        for weight in self.parameters():
+            weight.requires_grad = False
+    def forward(self, x):
+        near = self.near(x)
+        rows = namedtuple("Rows", ["near", "far"])
+        return rows(near, self.far(near))
+model, judge = nn.Conv2d(3, 3, 3, padding=1), Loss()
+optimizer = torch.optim.Adam(model.parameters())
+x = torch.zeros(2, 3, 32, 32)
+for step in range(9):
+    near, far = judge(model(x))
+    (near.mean() + far.mean()).backward()
+"""
+    step = follow(text)
+    assert step.reason == ""
+    assert step.saved_bytes.high is not None
+    assert step.saved_bytes.high > 2 * 64 * 32 * 32 * 4
