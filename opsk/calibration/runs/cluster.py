@@ -33,6 +33,26 @@ _USUAL_BY_MEMORY = {
     288: "b300-sxm",
 }
 """The GPU that most published training with so much memory used, where a row does not say which [GB]."""
+_PYTORCH = {
+    "1.8": "2021-03",
+    "1.9": "2021-06",
+    "1.10": "2021-10",
+    "1.11": "2022-03",
+    "1.12": "2022-06",
+    "1.13": "2022-10",
+    "2.0": "2023-03",
+    "2.1": "2023-10",
+    "2.2": "2024-01",
+    "2.3": "2024-04",
+    "2.4": "2024-07",
+    "2.5": "2024-10",
+    "2.6": "2025-01",
+    "2.7": "2025-04",
+    "2.8": "2025-08",
+    "2.9": "2025-10",
+    "2.10": "2026-01",
+}
+"""When the releases of PyTorch came out (its releases on GitHub)."""
 _USUAL_BEFORE_2024, _USUAL = "a100-sxm-80gb", "h100-sxm"
 """The same of 80 GB, which is also taken where not even the memory is stated."""
 _SAME_GPU = 0.15
@@ -46,6 +66,14 @@ def find_stated_month(cells: Cells) -> str:
     if match := _RELEASE.search(cells.text("container")):
         return f"20{match[1]}-{match[2]}"
     return ""
+
+
+def find_pytorch_month(cells: Cells) -> str:
+    """Return when the PyTorch of a row came out, empty where unknown: no run is older.
+
+    Nightlies of a release count as the release, whose kernels they have.
+    """
+    return _PYTORCH.get(".".join(cells.text("torch_version").split(".")[:2]), "")
 
 
 def find_gpu(cells: Cells) -> GpuSpec | None:
@@ -129,8 +157,9 @@ class ClusterKey:
 
 def build_cluster(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
     """Return the cluster of a row that runs on ``gpus`` GPUs; a fabric is assumed only where it is used."""
-    usual, is_in_catalogue = _find_named_node(cells.text("system").lower(), gpu.name) or _find_usual_node(gpu.name)
     per_node = cells.size("gpus_per_node")
+    named = _find_named_node(cells.text("system").lower(), gpu.name)
+    usual, is_in_catalogue = named or _find_usual_node(gpu.name, per_node)
     if per_node is None:
         per_node = usual.gpus
         if gpus > 1:
@@ -177,17 +206,29 @@ def _named_clusters() -> tuple[tuple[str, NodeSpec], ...]:
 
 
 @lru_cache(maxsize=4096)
-def _find_usual_node(gpu: str) -> tuple[NodeSpec, bool]:
-    """Return the catalogue's first node with a GPU, or a default node for a GPU without one."""
-    for name in catalog.names("node"):
-        node = catalog.node(name)
-        if node.gpu.name == gpu:
-            return node, True
+def _find_usual_node(gpu: str, per_node: int | None) -> tuple[NodeSpec, bool]:
+    """Return the catalogue's first node with a GPU, or a default node for a GPU without one.
+
+    A node whose GPUs are linked in part (Summit: three of six) says nothing about one of another size: there, the first
+    node of that size is taken whose GPU is the same but for its memory.
+    """
+    nodes = [catalog.node(name) for name in catalog.names("node")]
+    usual = next((node for node in nodes if node.gpu.name == gpu), None)
+    if usual is not None and per_node not in (None, usual.gpus) and usual.hb_domain_gpus < usual.gpus:
+        chip = _without_memory(gpu)
+        usual = next((node for node in nodes if _without_memory(node.gpu.name) == chip and node.gpus == per_node), None)
+    if usual is not None:
+        return usual, True
     spec = catalog.gpu(gpu)
     domain = 8 if spec.hb_bytes_per_s else 1
     return NodeSpec(
         name="eight-GPU node", gpu=spec, gpus=8, nic=catalog.nic("hdr"), nics=8, hb_domain_gpus=domain
     ), False
+
+
+def _without_memory(gpu: str) -> str:
+    """Return a GPU's name without its memory: both V100 of an SXM2 board are ``v100-sxm2``."""
+    return re.sub(r"-\d+gb$", "", gpu)
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opsk.calibration.runs.cluster import find_stated_month
+from opsk.calibration.runs.cluster import find_pytorch_month, find_stated_month
 from opsk.calibration.runs.columns import Cells
 from opsk.hardware.spec import GpuSpec
 from opsk.workload.plan import (
@@ -118,8 +118,8 @@ def _runs_deepspeed(cells: Cells) -> bool:
 
 
 def _find_month(cells: Cells, gpu: GpuSpec) -> str:
-    """Return when a row ran: its date, the release of its container, or when its GPU was usual."""
-    return find_stated_month(cells) or _MONTHS.get(gpu.architecture, _RECENT)
+    """Return when a row ran: its date, the release of its container, or when its GPU was usual; not before PyTorch."""
+    return max(find_stated_month(cells) or _MONTHS.get(gpu.architecture, _RECENT), find_pytorch_month(cells))
 
 
 def attention_is_fused(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> bool:

@@ -388,6 +388,23 @@ def test_a_cluster_that_the_source_names_gives_its_nodes() -> None:
     assert run.cluster.node.gpu.name == "v100-sxm2-32gb"
 
 
+def test_a_node_of_another_size_than_summit_is_linked_whole() -> None:
+    # an eight-GPU server of V100 of 16 GB is no Summit node, whose sockets link three GPUs each by two NVLinks
+    columns = {"gpu": "V100", "gpu_mem_gb": "16", "gpus": "8", "tp": "8", "dp": "1", "global_batch": "8"}
+    node = one(**columns, gpus_per_node="8").cluster.node
+    assert (node.gpus, node.hb_domain_gpus, node.gpu.hb_bytes_per_s) == (8, 8, 150e9)
+    assert one(**columns, gpus_per_node="4").cluster.node.hb_domain_gpus == 4
+    six = one(**columns | {"gpus": "12", "tp": "6", "dp": "2"}, gpus_per_node="6").cluster.node
+    assert (six.gpus, six.hb_domain_gpus, six.gpu.hb_bytes_per_s) == (6, 3, 100e9)
+
+
+def test_a_run_is_no_older_than_its_pytorch() -> None:
+    columns = {"software": "nanogpt", "source_date": "2023-02", "attention_kernel": "", "gpu": "A100"}
+    assert not one(**columns).model.flash_attention
+    assert one(**columns, torch_version="2.0.0.dev20230201").model.flash_attention
+    assert not one(**columns, torch_version="1.13.1").model.flash_attention
+
+
 def test_rows_with_the_same_machine_share_it() -> None:
     first, second = parse_runs(table(row(id="a-1"), row(id="a-2"))).runs
     assert first.cluster is second.cluster
