@@ -20,7 +20,7 @@ from opsk.postmortem.logs.openings import Opening
 from opsk.postmortem.logs.pieces import BROKEN, Piece, ReadLimits, describe_limits, open_log, read_limited_pieces
 from opsk.postmortem.logs.printers import Labels, LogEnd, find_printer, resolve_rank
 from opsk.postmortem.logs.progress import LabelTail, ProgressEnds
-from opsk.postmortem.logs.scripts import SURVIVED_BY_SCRIPTS, find_trifle, goes_on, is_last_word
+from opsk.postmortem.logs.scripts import SURVIVED_BY_SCRIPTS, find_trifle, goes_on, is_last_word, is_near_end
 from opsk.postmortem.signatures.signature import Signature, signatures
 from opsk.postmortem.values import FailureClass, Finding, Origin, Place, RankProgress, Role
 
@@ -31,6 +31,8 @@ _ASKED_TO_END = "launcher.sigterm"
 _BROKEN_FILE = "storage.broken_file"
 _FROM_PARENT, _PARENT_BYTES = b"reduction.pickle.load(from_parent)", 240
 """Python's multiprocessing reads what a new process is to do (multiprocessing/spawn.py)."""
+_MAX_LAST_WORDS = 2
+"""What a program says more often it does not end by."""
 _APART_BYTES = 160
 """More than the words by which Python joins two tracebacks: something else was printed between them."""
 _OF_END = ("top", "program", "apart", "chained")
@@ -203,6 +205,8 @@ def _thin(matches: Sequence[Match]) -> list[Match]:
 
 def _read_match(piece: Piece, signature: Signature, end: int, number: int, state: _State) -> None:
     """Read one candidate line with one signature."""
+    if signature.follow == "last" and not is_near_end(piece, end):
+        return
     line = find_line(piece.data, end)
     fields = read_fields(signature, line.text)
     if fields is None or state.last_read.get(signature.id) == piece.offset + line.start:
@@ -215,7 +219,9 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         role = Role.ADVICE
     elif signature.id in SURVIVED_BY_SCRIPTS:
         fields |= find_trifle(piece, line)
-    if signature.follow == "last" and not is_last_word(piece, line):
+    if signature.follow == "last" and not (
+        is_last_word(piece, line) and state.gathered.total(signature.id) <= _MAX_LAST_WORDS
+    ):
         return
     if signature.id == _BROKEN_FILE and _FROM_PARENT in piece.data[max(0, line.start - _PARENT_BYTES) : line.start]:
         role = Role.CASCADE  # no file: the process that started this one ended while it wrote

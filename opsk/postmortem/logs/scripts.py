@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from opsk.postmortem.logs.lines import LogLine
+from opsk.postmortem.logs.lines import REACH_BYTES, LogLine
 from opsk.postmortem.logs.ordinary import find_third_last_ordinary
 from opsk.postmortem.logs.pieces import Piece
 from opsk.postmortem.values import TRIFLE
@@ -82,3 +82,8 @@ def is_last_word(piece: Piece, line: LogLine) -> bool:
     """Return whether a log ends with a line, but for what is said of the end."""
     rest = piece.data[line.end :]
     return piece.is_near_end and len(rest) <= _LAST_BYTES and find_third_last_ordinary(rest) is None
+
+
+def is_near_end(piece: Piece, end: int) -> bool:
+    """Return whether a match can be in the last lines of a log."""
+    return piece.is_near_end and len(piece.data) - end <= _LAST_BYTES + REACH_BYTES

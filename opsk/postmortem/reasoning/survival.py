@@ -31,8 +31,8 @@ _MEETS = frozenset(
 _NEXT_TRIAL, _RUN_BEGINS = "sweep.next_trial", "run.begins"
 _LSF_REPORT, _OUTPUT_BELOW = "batch.report", "batch.output_below"
 _EXCEPTION = "python.exception"
-_LAST_ERROR = "program.last_error"
-"""After training it may be a word on anything."""
+_LAST_WORDS_OF_ANY = ("program.last_error", "program.said_failed")
+"""After training these may be words on anything."""
 _MANY = 100
 """So often nothing was gained by trying again."""
 _IN_REPORT = "batch."
@@ -167,7 +167,7 @@ def demote_survived(
         return goes_on(finding) or (is_followed and is_of_one)
 
     def judge(finding: Finding) -> Finding:
-        if finding.signature == _LAST_ERROR and finding.role is Role.ROOT and not has_failed:
+        if finding.signature in _LAST_WORDS_OF_ANY and finding.role is Role.ROOT and not has_failed:
             is_after_work = _find_last_step(finding.source, ranks) >= 0
             return replace(finding, role=Role.CONFIRMATION) if is_after_work else finding
         if finding.signature in ENDS_OF_COMMANDS and finding.role is not Role.ADVICE and goes_on(finding):

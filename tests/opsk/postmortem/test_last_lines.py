@@ -74,6 +74,24 @@ def test_an_error_that_is_the_last_word_ended_the_program(tmp_path: Path) -> Non
     assert named(explain(read(tmp_path, STEPS + DONE + "Error: nobody is subscribed\n"))) == ""
 
 
+def test_an_error_that_a_program_says_all_the_time_is_not_what_it_ended_by(tmp_path: Path) -> None:
+    often = "".join(f"reading cluster {number}\nError: no group for cluster {number}\n" for number in range(40))
+    assert named(explain(read(tmp_path, often + "Total time: 411.7 s\n"))) == ""
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "RNA pipeline failed: clustering is required for the plot.\n\nTotal execution time: 1300.77 seconds\n",
+        "The following command failed to execute: \ncat data.tar | gawk '{print}'\nError code: 0\n",
+        "{Index exceeds array bounds.\n\nError in cocluster (line 38)\ntmpA = A(batch_size, 1);\n}\n",
+    ],
+)
+def test_a_program_that_says_that_it_failed_failed(says: str, tmp_path: Path) -> None:
+    assert named(explain(read(tmp_path, "Reading the matrix\n" + says))) == "software"
+    assert named(explain(read(tmp_path, says.replace("Error in", "In") + WORK))) == ""
+
+
 @pytest.mark.parametrize("asks", ["Proceed ([y]/n)? ", "wandb: Enter your choice: ", "Overwrite out.pt? [y/N] "])
 def test_a_program_that_asks_and_gets_no_answer_ended_there(asks: str, tmp_path: Path) -> None:
     assert named(explain(read(tmp_path, "Collecting packages\n" + asks))) == "software"

@@ -810,6 +810,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         " Normal termination of Gaussian 16 at Mon Jan  5 10:00:00 2026.",
     ),
     "program.last_error": ("\nError: invalid type: null, expected f64", "\nErrors: 0"),
+    "program.said_failed": (
+        "RNA pipeline failed: clustering is required for the plot.",
+        "12 jobs, 0 failed",
+    ),
     "program.asks": ("Proceed ([y]/n)?", "Proceed ([y]/n)? y"),
     "perl.compile": (
         "Can't locate Bio/SeqIO.pm in @INC (you may need to install the Bio::SeqIO module) (@INC entries checked: /usr/share/perl5) at run.pl line 3.",
