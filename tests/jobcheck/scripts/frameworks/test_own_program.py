@@ -620,3 +620,34 @@ def test_an_unknown_value_hides_no_other_setting() -> None:
 def test_constants_that_refer_to_each_other_end() -> None:
     text = "a = 1 if b and is_bf16_supported() else 2\nb = 1 if a and is_bf16_supported() else 2\nModel(bf16=a)"
     assert read("python train.py", {"train.py": text + LOOP}, head=ONE_GPU).is_training
+
+
+CONFIGURED = (
+    "from transformers import {kind}, AutoModelForCausalLM, Trainer, TrainingArguments\n"
+    "model = AutoModelForCausalLM.from_config({kind}({sizes}))\n"
+    "a = TrainingArguments('out', per_device_train_batch_size=4)\nTrainer(model=model, args=a).train()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "shape"),
+    [
+        ("RobertaConfig", "num_hidden_layers=6, num_attention_heads=12", (6, 768, 12, 3072, 50265)),
+        ("BertConfig", "hidden_size=256, num_attention_heads=4, vocab_size=8000", (12, 256, 4, 3072, 8000)),
+        ("GPT2Config", "n_layer=4, n_head=8, n_embd=512", (4, 512, 8, None, 50257)),
+        ("LlamaConfig", "hidden_size=512, num_attention_heads=8, num_hidden_layers=8", (8, 512, 8, 11008, 32000)),
+        ("RobertaConfig", "num_hidden_layers=6, vocab_size=len(words)", (6, 768, 12, 3072, None)),
+    ],
+)
+def test_a_configuration_class_has_sizes_of_its_own(kind: str, sizes: str, shape: tuple[int | None, ...]) -> None:
+    source = CONFIGURED.replace("{kind}", kind).replace("{sizes}", sizes)
+    script = "#!/bin/bash\n#SBATCH --gres=gpu:1\npython main.py\n"
+    model = read_script(script, file="job.sh", files={"main.py": source}).model
+    assert (model.layers, model.hidden, model.heads, model.ffn, model.vocab) == shape
+
+
+def test_two_configurations_state_nothing() -> None:
+    source = CONFIGURED.replace("{kind}", "BertConfig").replace("{sizes}", "num_hidden_layers=6")
+    source += "other = BertConfig(num_hidden_layers=3)\n"
+    script = "#!/bin/bash\n#SBATCH --gres=gpu:1\npython main.py\n"
+    assert read_script(script, file="job.sh", files={"main.py": source}).model.hidden is None

@@ -15,6 +15,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRA
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about_adapters
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import BUILT_IN_PYTHON
 from opsk_jobcheck.scripts.frameworks.own_program.adapters import LORA, state_python_adapters
+from opsk_jobcheck.scripts.frameworks.own_program.config_classes import state_class_sizes
 from opsk_jobcheck.scripts.frameworks.python.image_models import find_image_side, list_image_models
 from opsk_jobcheck.scripts.frameworks.python.roles import find_loss, find_trainers, forget_name, state_python_roles
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings, get_last_name
@@ -52,6 +53,7 @@ _FUSED_LOSSES = re.compile(
 def state_model(settings: ProgramSettings, invocation: Invocation, reading: Reading) -> None:
     """Name the public model, or the folder, that is trained, where its shape is not stated."""
     findings = reading.findings
+    state_class_sizes(settings, reading)
     _doubt_shape(settings, reading)
     if all(name in findings.values for name in SHAPE):
         return
