@@ -86,6 +86,9 @@ class DataSets(Forward):
         self, kind: ClassValue, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame
     ) -> Any:
         """Return an object of a class of the program; one of data is made when its samples are asked for."""
+        bases = [self.evaluate(base, Frame(kind.file)) for base in kind.node.bases]
+        if any(isinstance(base, External) and base.name.endswith("DataLoader") for base in bases):
+            return self.call_external("torch.utils.data.DataLoader", positional, keywords, node, frame)
         if self._is_of_data(kind):
             self.use_arguments(positional, keywords, node, frame)
             return Made(OWN, (kind, positional), keywords)

@@ -378,3 +378,18 @@ for step in range(9):
     assert step.reason == ""
     assert step.saved_bytes.high is not None
     assert step.saved_bytes.high > 2 * 64 * 32 * 32 * 4
+
+
+def test_a_loader_of_the_program_yields_what_pytorchs_does() -> None:
+    text = f"""{PROGRAM}
+class Again(torch.utils.data.DataLoader):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.sampler = forever(self.sampler)
+for x, y in Again(data, batch_size=64):
+    nn.functional.mse_loss(model(x), y).backward()
+"""
+    step = follow(text)
+    assert step.reason == ""
+    assert step.saved_bytes.high is not None
+    assert INPUT_BYTES + OUTPUT_BYTES <= step.saved_bytes.high <= INPUT_BYTES + 3 * OUTPUT_BYTES + 1000
