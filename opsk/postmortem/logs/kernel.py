@@ -191,8 +191,14 @@ def scan_kernel_lines(
     return (*convert_events(log.events, source=source, node=node), *texts.findings)
 
 
-def scan_quoted_xids(data: bytes, *, source: str) -> tuple[Finding, ...]:
-    """Return Xids that a text quotes which is no kernel log: shown, and never evidence of the kernel."""
+def scan_quoted_xids(data: bytes, *, source: str, offset: int = 0) -> tuple[Finding, ...]:
+    """Return Xids that a text quotes which is no kernel log: shown, and never evidence of the kernel.
+
+    Parameters
+    ----------
+    offset
+        Where these bytes begin in their log.
+    """
     lines: dict[int, str] = {}
     for word in (_XID, _OFF_BUS):
         position = data.find(word)
@@ -205,8 +211,13 @@ def scan_quoted_xids(data: bytes, *, source: str) -> tuple[Finding, ...]:
                     "NVRM: " + data[position : position + _REACH_BYTES].decode("utf-8", "replace").partition("\n")[0]
                 )
             position = data.find(word, position + 1)
-    events = read_kernel_log([lines[start] for start in sorted(lines)]).events if lines else ()
-    return convert_events(events, source=source, origin=Origin.JOB_LOG)
+    starts = sorted(lines)
+    events = read_kernel_log([lines[start] for start in starts]).events if lines else ()
+    quoted = convert_events(events, source=source, origin=Origin.JOB_LOG)
+    return tuple(
+        replace(each, order=offset + starts[each.line - 1], has_line=False) if 0 < each.line <= len(starts) else each
+        for each in quoted
+    )
 
 
 def convert_events(

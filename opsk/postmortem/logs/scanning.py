@@ -168,7 +168,7 @@ def _scan_piece(piece: Piece, state: _State) -> None:
     state.heading.take(piece.data, state.clock)
     state.labels.take(piece.data)
     if len(state.quoted) < _MAX_QUOTED:
-        state.quoted += scan_quoted_xids(piece.data, source=state.path)
+        state.quoted += scan_quoted_xids(piece.data, source=state.path, offset=piece.offset)
     engine, owners = _engine()
     matches = engine.find(piece.data)
     if len(matches) > _MANY_MATCHES:

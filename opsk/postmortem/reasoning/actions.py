@@ -6,6 +6,7 @@ import re
 from functools import cache
 
 from opsk.hardware.xids import xid
+from opsk.postmortem.reasoning.gpu_faults import is_quoted
 from opsk.postmortem.reasoning.owners import is_owned_by_cluster, is_owned_by_user
 from opsk.postmortem.reasoning.places import describe_place
 from opsk.postmortem.signatures.signature import Signature, signatures
@@ -216,6 +217,8 @@ def list_actions(root: Cause | None, job: JobFacts | None, recurrence: tuple[Rec
 
 def _is_accused(root: Cause) -> bool:
     """Return whether a sign speaks of the node itself: an operation that failed is of both ends, or of the set-up."""
+    if root.findings and all(is_quoted(each) for each in root.findings if each.role is Role.ROOT):
+        return False  # anybody can print a line of the kernel
     return root.failure is not FailureClass.FABRIC or any(
         each.origin in _WITNESSES or not (each.signature in _OF_BOTH_ENDS or _is_of_connection(each))
         for each in root.findings

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from opsk.postmortem.logs.matching import TRIED_AGAIN
 from opsk.postmortem.reasoning.candidate import PROCESS_ENDS
 from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequences
+from opsk.postmortem.reasoning.gpu_faults import believe_quoted_xids
 from opsk.postmortem.reasoning.levels import find_level, is_python_warning
 from opsk.postmortem.reasoning.runs import demote_earlier_runs
 from opsk.postmortem.reasoning.survival import demote_survived, drop_earlier_jobs, was_in_vain
@@ -237,7 +238,8 @@ def filter_findings(
             finding = replace(finding, role=Role.CONFIRMATION)
         filtered.append(_check_claim(finding, evidence.job))
     filtered = demote_earlier_runs(filtered, evidence.ranks)
-    changed = demote_consequences(filtered, dropped, LastSteps.of(evidence), node_of_rank)
+    steps = LastSteps.of(evidence)
+    changed = demote_consequences(believe_quoted_xids(filtered, steps), dropped, steps, node_of_rank)
     has_failed = evidence.job is not None and evidence.job.state.startswith(_FAILED)
     return demote_survived(changed, evidence.ranks, has_failed=has_failed)
 

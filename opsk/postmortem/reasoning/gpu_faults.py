@@ -1,18 +1,27 @@
-"""Orders faults of one GPU: a program's fault leaves Xids behind, and broken hardware leaves errors in programs."""
+"""Orders faults of one GPU: a program's fault leaves Xids behind, and broken hardware leaves errors in programs.
+
+A job's log may quote what the kernel said: of itself that proves nothing, for anybody can print it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from opsk.postmortem.reasoning.candidate import Candidate
+from opsk.postmortem.reasoning.consequences import LastSteps
 from opsk.postmortem.reasoning.places import is_same_gpu
-from opsk.postmortem.values import FailureClass, Finding, Origin
+from opsk.postmortem.values import FailureClass, Finding, Origin, Role
 
 _WITHIN_S = 120.0
 _AFTERMATH_XIDS = frozenset(("43", "45", "109"))
 """Xids that a program's fault can cause; all others of this class are the GPU's own."""
 _OF_GPUS = (FailureClass.GPU_HARDWARE, FailureClass.NVLINK)
+_QUOTED_CLASSES = frozenset(("reset", "drain", "reboot", "service", "nvlink"))
+"""Of Xids that a program prints only these count: broken hardware, by NVIDIA's catalogue."""
+_SHOW_FAULTS = ("cuda.", "hip.", "nccl.", "torch.watchdog", "torch.heartbeat", "torch.abort")
+_SHOWN_CLASSES = (*_OF_GPUS, FailureClass.SOFTWARE, FailureClass.FABRIC, FailureClass.COLLECTIVE_HANG)
 
 
 class Scored(Protocol):
@@ -24,6 +33,37 @@ class Scored(Protocol):
 
     def times(self, factor: float, why: str) -> None:
         """Change the odds for a reason."""
+
+
+def believe_quoted_xids(findings: Sequence[Finding], steps: LastSteps) -> list[Finding]:
+    """Return findings in which Xids that a job's log quotes count, where CUDA or a collective failed in that log too.
+
+    Epilogs and people print the kernel log of a node below a failure. Steps of training after it show that it was none.
+    """
+    failed = {
+        each.source
+        for each in findings
+        if each.signature.startswith(_SHOW_FAULTS)
+        and each.role is not Role.ADVICE
+        and each.failure in _SHOWN_CLASSES
+        and not steps.follow_in_log(each)
+    }
+    return [
+        replace(each, role=Role.ROOT)
+        if is_quoted(each)
+        and each.role is Role.ADVICE
+        and each.source in failed
+        and each.failure in _OF_GPUS
+        and each.fields.get("class") in _QUOTED_CLASSES
+        and not steps.follow_in_log(each)
+        else each
+        for each in findings
+    ]
+
+
+def is_quoted(finding: Finding) -> bool:
+    """Return whether a program printed what a kernel said."""
+    return finding.signature.startswith("kernel.") and finding.origin is Origin.JOB_LOG
 
 
 def order_faults(scores: Sequence[Scored]) -> None:

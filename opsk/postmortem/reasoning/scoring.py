@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from opsk.postmortem.reasoning.candidate import ENDS_JOB, Candidate
 from opsk.postmortem.reasoning.consequences import LastSteps
 from opsk.postmortem.reasoning.filtering import is_of_settings
-from opsk.postmortem.reasoning.gpu_faults import order_faults
+from opsk.postmortem.reasoning.gpu_faults import is_quoted, order_faults
 from opsk.postmortem.reasoning.levels import find_level
 from opsk.postmortem.reasoning.places import RankPlacement, describe_place
 from opsk.postmortem.values import Cause, Divergence, Evidence, FailureClass, Finding, Origin, Role
@@ -43,6 +43,8 @@ _NO_KERNEL_LOG = 0.05
 """Ranks that did not come and say nothing, and no kernel log: one of seven of those was no more than a hang."""
 _NO_CULPRIT = 0.05
 """A hang in which all ranks there are waited: mostly no more than that is to be found."""
+_ONLY_QUOTED = 0.3
+"""A line of the kernel that a program prints: by an epilog, as a rule, yet anybody can print it."""
 _ONLY_WARNED = 0.1
 """What was logged at level WARNING and at no other: seldom the end, and less likely than any exception."""
 _INLINE, _OF_A_LOOK = "<string>", 0.05
@@ -258,6 +260,9 @@ def _weigh_origin(score: _Score) -> None:
     origins = {finding.origin for finding in score.candidate.findings}
     if origins & {Origin.KERNEL, Origin.SLURM, Origin.GPU, Origin.CGROUP}:
         score.times(1.5, "the kernel, the GPU or Slurm itself says so")
+    roots = [finding for finding in score.candidate.findings if finding.role is Role.ROOT]
+    if roots and all(is_quoted(finding) for finding in roots):
+        score.times(_ONLY_QUOTED, "the job's log quotes the kernel: the kernel log of the node would settle it")
 
 
 def _weigh_level(score: _Score) -> None:

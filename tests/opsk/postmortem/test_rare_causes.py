@@ -182,3 +182,30 @@ def test_how_many_clients_joined_is_said(tmp_path: Path) -> None:
     report = explained(tmp_path, f"{HEAD}{FRAMES}{says}")
     assert report.root is not None
     assert report.root.what.endswith("1 of 3 had come")
+
+
+FELL = "[Mon Jan  5 10:10:00 2026] NVRM: Xid (PCI:0000:86:00): 74, pid=7, name=python3, NVLink: fatal error detected on link 8(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)\n"
+UNCLEAR = f"{HEAD}{FRAMES}RuntimeError: CUDA error: unspecified launch failure\n"
+GOES_ON = "".join(f"step {step} | loss: 2.3100 | 1.23 s/step\n" for step in range(100, 140))
+
+
+def test_an_xid_that_a_log_quotes_counts_where_cuda_failed_there_too(tmp_path: Path) -> None:
+    """Epilogs print the end of the kernel log into the output of a job; nobody is drained for what anybody can print."""
+    report = explained(tmp_path, GOES_ON + UNCLEAR + FELL)
+    assert report.root is not None
+    assert (named(report), report.root.where.pci) == ("nvlink", "0000:86:00.0")
+    assert not any("drain" in action.command.lower() for action in report.actions)
+    assert named(explained(tmp_path, GOES_ON + FELL)) == ""
+    assert named(explained(tmp_path, UNCLEAR + FELL + GOES_ON)) == ""
+
+
+def test_a_quoted_xid_of_the_program_itself_changes_nothing(tmp_path: Path) -> None:
+    fault = FELL.replace("74, pid", "31, pid").replace("NVLink: fatal", "MMU Fault: fatal")
+    assert named(explained(tmp_path, UNCLEAR + fault)) == "software"
+
+
+def test_nccl_names_the_function_that_warns_since_2_29(tmp_path: Path) -> None:
+    says = "[2026-01-05 10:00:00] gpu012:1:2 [5] transport/nvls.cc:245 (ncclNvlsSetup) NCCL WARN Cuda failure 800 'operation not permitted'\n"
+    report = explained(tmp_path, says)
+    assert report.root is not None
+    assert (named(report), report.root.where.node) == ("nvlink", "gpu012")
