@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from opsk.workload.completion import ENCODER_LENGTH
 from opsk.workload.measured_model import DATA_SET, INPUT_SIZE
 from opsk.workload.public_models.lookup import Kind, find_listed, public_model
 from opsk.workload.public_models.measured import MeasuredModel, Unit, find_measured, fixes_length
@@ -126,15 +127,25 @@ def list_corners(sizes: tuple[OpenSize, ...]) -> Iterator[dict[str, int]]:
 def state_sizes(workload: Workload, values: dict[str, int]) -> Workload:
     """Return a workload with the values of fields, or of its input, that its script leaves open."""
     for field, value in values.items():
+        options = dict(workload.options)
         if field == INPUT:
-            options = tuple(sorted({**dict(workload.options), INPUT_SIZE: str(value)}.items()))
-            workload = replace(workload, options=options)
+            options[INPUT_SIZE] = str(value)
+        elif field == SEQ and _has_encoder(workload.model.name):
+            options.setdefault(ENCODER_LENGTH, str(value))  # both parts may read as much
+        workload = replace(workload, options=tuple(sorted(options.items())))
+        if field == INPUT:
             continue
         part, _, name = field.partition(".")
         changes: dict[str, Any] = {part: replace(getattr(workload, part), **{name: value})}
         unknown = tuple(entry for entry in workload.unknown if entry.field != field)
         workload = replace(workload, unknown=unknown, **changes)
     return workload
+
+
+def _has_encoder(name: str | None) -> bool:
+    """Return whether a model has an encoder and a decoder."""
+    shape = public_model(name or "")
+    return shape is not None and shape.encoder_layers > 0
 
 
 def _make(field: str, size: Size, task: Task) -> OpenSize | None:

@@ -30,6 +30,7 @@ class Task(StrEnum):
     SEQUENCE_TO_SEQUENCE = "sequence-to-sequence"
     IMAGE_CLASSIFICATION = "image-classification"
     DETECTION = "detection"
+    ANY_IMAGES = "any-images"
     SPEECH = "speech"
 
 

@@ -168,7 +168,7 @@ def test_a_small_model_of_ones_own_fits_by_its_layers() -> None:
     """Its data set is in a module that is not at hand; the largest usual images count."""
     advice = advise(OWN.format(batch=16, width=32))
     assert (advice.verdict, advice.is_limit) == (Verdict.FITS, True)
-    assert [entry.value for entry in advice.assumed if entry.field == INPUT] == ["images of 480 × 480"]
+    assert [entry.value for entry in advice.assumed if entry.field == INPUT] == ["images of 1024 × 1024"]
     assert lines(advice) == ()
     assert any("each layer" in line for line in lines(advice, Detail.LONG))
 

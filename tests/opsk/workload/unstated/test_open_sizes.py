@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from opsk.workload.completion import ENCODER_LENGTH
 from opsk.workload.measured_model import DATA_SET, INPUT_SIZE
 from opsk.workload.model import StatedModel
 from opsk.workload.plan import StatedPlan
@@ -106,3 +107,10 @@ def test_a_size_is_stated_in_place_of_one_that_is_not_known() -> None:
     workload = Workload(framework=None, unknown=(Unknown(field=SEQ, why="$1"),))
     stated = state_sizes(workload, {SEQ: 512, INPUT: 64})
     assert (stated.model.seq, stated.unknown, dict(stated.options)) == (512, (), {INPUT_SIZE: "64"})
+
+
+def test_encoder_and_decoder_both_read_as_much_as_is_assumed() -> None:
+    stated = state_sizes(make_workload("t5-small"), {SEQ: 1024})
+    assert dict(stated.options) == {ENCODER_LENGTH: "1024"}
+    known = state_sizes(make_workload("t5-small", **{ENCODER_LENGTH: "64"}), {SEQ: 1024})
+    assert dict(known.options) == {ENCODER_LENGTH: "64"}

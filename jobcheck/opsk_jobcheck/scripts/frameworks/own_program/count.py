@@ -50,7 +50,7 @@ def _limit_by_layers(followed: Followed, reading: Reading, inputs: Inputs) -> bo
     if sums.first == "Embedding" or (sums.patch and sums.positions):
         places, saved_bytes = _limit_tokens(sums, inputs.length if not sums.patch else 0)
     elif sums.first == "Conv2d":
-        usual = find_range(Size.IMAGE_SIDE, Task.IMAGE_CLASSIFICATION)
+        usual = find_range(Size.IMAGE_SIDE, Task.ANY_IMAGES)
         side = max(inputs.side, followed.cut_side) or (usual.generous if usual is not None else 0)
         saved_bytes = limit_images(sums, parameters=count.parameters.high, side=side) if side else None
         places = f"images of {side} × {side}"

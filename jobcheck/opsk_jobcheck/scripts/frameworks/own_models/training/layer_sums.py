@@ -179,7 +179,7 @@ def _read(layer: Module, place: int, name: str, default: int | None = None) -> i
 def _count_features(layer: Module) -> int | None:
     """Return the numbers that a layer and what follows it save for each place; ``None`` where they are not known."""
     name = _get_name(layer)
-    if name in ("Conv2d", "ConvTranspose2d"):
+    if name in ("Conv1d", "Conv2d", "ConvTranspose2d"):
         sizes = [_read(layer, 0, "in_channels"), _read(layer, 1, "out_channels")]
     elif name == "Linear":
         sizes = [_read(layer, 0, "in_features"), _read(layer, 1, "out_features")]
@@ -219,7 +219,7 @@ def _find_width(layers: Sequence[Module]) -> int:
 
 def _is_of_rows(layer: Module) -> bool:
     """Return whether a layer works on tokens or rows, and not on places of an image."""
-    return not _get_name(layer).startswith(("Conv", "BatchNorm2d", "InstanceNorm2d"))
+    return _get_name(layer) == "Conv1d" or not _get_name(layer).startswith("Conv")
 
 
 def _find_patch(layer: Module) -> int:
