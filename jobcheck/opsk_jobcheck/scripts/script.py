@@ -10,6 +10,7 @@ from functools import partial
 from opsk.workload.public_models.measured import fixes_length
 from opsk.workload.roles import METHOD
 from opsk.workload.workload import Evidence, Problem, Unknown, Workload
+from opsk_jobcheck.scripts.array_tasks import run_tasks
 from opsk_jobcheck.scripts.bash.evaluate import run
 from opsk_jobcheck.scripts.bash.scope import DIRECTORY, START, resolve_path
 from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS
@@ -149,15 +150,23 @@ def read_script(
     resources = merge(directives, request, is_for_one_node=not _ASKS_FOR_NODES.search(source))
     given = request.arguments if request else None
     arguments = None if given is None else tuple(literal(word, 0) for word in given)
-    result = run(
-        source,
-        given=build_slurm_variables(source, resources, request)
-        | _build_shell_variables(request, is_moved="chdir" in read_directive_options(source)),
-        environment=request.environment if request else None,
-        arguments=arguments,
-        files=files,
-        number_spans=number_spans,
+    options = read_directive_options(source)
+    variables = build_slurm_variables(source, resources, request) | _build_shell_variables(
+        request, is_moved="chdir" in options
     )
+
+    def start(given: Mapping[str, Text]) -> Run:
+        environment = request.environment if request else None
+        return run(
+            source,
+            given=given,
+            environment=environment,
+            arguments=arguments,
+            files=files,
+            number_spans=number_spans,
+        )
+
+    result = start(variables)
     read = partial(
         _read,
         resources=resources,
@@ -179,6 +188,10 @@ def read_script(
         return apply_statements(_add_problems(workload, extra), statements)
 
     workload = finish(read(result))
+    tasks = run_tasks(source, options.get("array", ""), variables, start) if workload.is_training else []
+    if len(tasks) > 1:
+        workload, *others = (finish(read(task)) for task in tasks)
+        return _add_other_runs(workload, others, len(tasks))
     runs, count = separate_runs(result) if workload.is_training else ([], 0)
     return _add_other_runs(workload, [finish(read(run)) for run in runs], count) if runs else workload
 

@@ -46,8 +46,10 @@ def test_all_gpus_and_gpus_of_a_task_are_variables_too() -> None:
 
 
 def test_which_task_of_an_array_it_is_nobody_knows_before() -> None:
-    lines = ("#SBATCH --array=1-4", f"{TRAIN} --micro-batch-size ${{SLURM_ARRAY_TASK_ID:-1}}")
+    lines = ("#SBATCH --array=1-400", f"{TRAIN} --micro-batch-size ${{SLURM_ARRAY_TASK_ID:-1}}")
     assert read(*lines).plan.micro_batch is None
+    few = read("#SBATCH --array=2-4", *lines[1:])  # each of them is read
+    assert [run.plan.micro_batch for run in (few, *few.other_runs)] == [2, 3, 4]
     assert read(*lines[1:]).plan.micro_batch == 1
 
 
