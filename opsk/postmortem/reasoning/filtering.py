@@ -123,9 +123,11 @@ _WAITED = re.compile(
     r"(?:[Tt]imed? ?out|[Tt]imeout|within the timeout).{0,40}\bwait(?:ing|s)? (?:for|on).{0,60}"
     r"\b(?:ranks?|nodes?|workers?|members?|peers?|process(?:es)?|servers?|hosts?|head|join)\b"
     r"|\b(?:server|worker|process|daemon|node|rank)\b.{0,60} did not (?:start|come up|become ready|join)"
-    r"|[Ff]ailed to connect to .{0,40}\b(?:server|cluster|master|head|coordinator|scheduler)\b"
+    r"|\b(?:[Ff]ailed to|[Cc]ould not|[Uu]nable to) connect to .{0,40}"
+    r"\b(?:server|cluster|master|head|coordinator|scheduler)\b"
     r"|[Ss]erver failed to start within the timeout|[Ff]ailed to receive .{0,40}from node \d+ within"
     r"|[Ff]ailed to report .{0,40}addresses within"
+    r"|[Tt]imed out.{0,60}\bonly \d{1,7} of \d{1,7} (?:ranks|nodes|workers|processes|peers|hosts)\b"
 )
 """At the start: what a program says that waited for another of its processes, which never came."""
 

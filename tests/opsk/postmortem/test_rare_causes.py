@@ -138,6 +138,13 @@ def test_a_time_limit_that_ends_what_hung_long_before_is_not_named(tmp_path: Pat
     [
         ("RuntimeError: hipMalloc failed: out of memory", "gpu_memory"),
         (
+            "MemoryError: std::bad_alloc: out_of_memory: RMM failure at: pool_memory_resource.hpp:313: Maximum pool size exceeded",
+            "gpu_memory",
+        ),
+        ("OSError: [Errno 103] Software caused connection abort: '/mnt/blob/a.bin'", "storage"),
+        ("TimeoutError: Could not connect to the coordinator", "rendezvous"),
+        ("RuntimeError: start-up timed out: only 14 of 16 workers registered", "rendezvous"),
+        (
             'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":830',
             "gpu_memory",
         ),
@@ -209,3 +216,20 @@ def test_nccl_names_the_function_that_warns_since_2_29(tmp_path: Path) -> None:
     report = explained(tmp_path, says)
     assert report.root is not None
     assert (named(report), report.root.where.node) == ("nvlink", "gpu012")
+
+
+@pytest.mark.parametrize(
+    ("says", "failure"),
+    [
+        (
+            "Primary config directory not found.\nCheck that the config directory '/home/u/conf' exists and readable\n",
+            "config",
+        ),
+        ("Multiple values for trainer. To override a value use 'override trainer: ddp'\n", "config"),
+        ("pdsh@head01: gpu014: ssh exited with exit code 255\n", "rendezvous"),
+    ],
+)
+def test_what_launchers_and_settings_say_without_an_exception_is_understood(
+    says: str, failure: str, tmp_path: Path
+) -> None:
+    assert named(explained(tmp_path, says)) == failure
