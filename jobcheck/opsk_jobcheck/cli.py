@@ -228,6 +228,9 @@ def _list_tails(name: str, folder: Path) -> list[Path]:
 
     It is looked for below the working directory, the script's, and those above the script within the working directory.
     """
+    first = Path(name).parts[:1]
+    if first and first[0] not in ("/", "~") and any((base / first[0]).is_dir() for base in (Path(), folder)):
+        return []  # its folder is here, and it is not in it: another file of that name is another module
     parts = [part for part in Path(name).parts if part not in ("/", "~", ".", "..")]
     tails = [Path(*parts[index:]) for index in range(max(1, len(parts) - MAX_TAIL_PARTS), len(parts))]
     here = Path.cwd()

@@ -17,7 +17,7 @@ from opsk.cli.main import opsk
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
-from opsk_jobcheck.cli import MAX_SCRIPT_BYTES
+from opsk_jobcheck.cli import MAX_SCRIPT_BYTES, _read_named_file
 from tests.fakes.launch_scripts import megatron_script
 from tests.fakes.warm_opsk import WarmProcess
 from tests.golden.compare import assert_as_golden
@@ -374,3 +374,17 @@ def test_a_script_without_nodes_is_checked_on_the_one_that_slurm_gives(tmp_path:
     script.write_text(f"#!/bin/bash\n#SBATCH --gpus-per-node=8\n{train}\n")
     _, shown = answer(script)
     assert (shown["workload"]["plan"]["nodes"], shown["workload"]["plan"]["gpus"]) == (1, 8)
+
+
+def test_a_module_that_is_not_in_a_folder_that_is_here_is_no_module_of_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("net/model.py", "parts/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("", encoding="utf-8")
+    script = tmp_path / "job.sh"
+    script.write_text("", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert _read_named_file("net/model.py", script) == ""
+    assert _read_named_file("net/parts/__init__.py", script) is None
+    assert _read_named_file("away/parts/__init__.py", script) == ""

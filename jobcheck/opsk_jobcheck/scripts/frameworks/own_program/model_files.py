@@ -124,7 +124,7 @@ def _rank(name: str) -> int:
     """Return how late a module is asked for: those of models first, those of data last."""
     module, _, last = name.rpartition(".")
     if _NO_MODELS.search(module.rpartition(".")[2]) and not _MODELS.search(last):
-        return 4
+        return 2 if name.startswith(".") else 4  # what is taken from a module beside it is part of a model, mostly
     if _DATA.search(name) and not _MODELS.search(last):
         return 3
     return 0 if _MODELS.search(name) else 1 if _STEPS.search(name) else 2
