@@ -59,6 +59,7 @@ _PROGRAM_WORDS = re.compile(
     r"values to unpack|[Ee]xpected all tensors|size of tensor|shapes cannot be|gradient computation|require grad"
     r"|must match the size|same (?:dimensions?|shapes?|sizes?|lengths?|number)\b|Dimension out of range|mat1 and mat2"
     r"|is not (?:iterable|callable|subscriptable)|already been reduced|computed twice"
+    r"|\bExpected \dD array|inconsistent numbers? of samples|could not broadcast|\bnot aligned\b"
 )
 """What Python and PyTorch say of a mistake in the program, in words that settings' errors have too."""
 _OF_HARDWARE = re.compile(

@@ -54,6 +54,8 @@ def test_it_is_the_cause_where_slurm_says_that_the_job_failed(last: str, tmp_pat
     [
         f"{SCRIPT}: line 40: torchrun: command not found\n",
         f"{SCRIPT}: line 40: ./solver: No such file or directory\n",
+        f"{SCRIPT}: line 40: lmp_mpi: command not found\n",
+        f"{SCRIPT}: line 40: interFoam: command not found\n",
         f"{SCRIPT}: line 40: /home/u/bin/train.sh: No such file or directory\n",
     ],
 )

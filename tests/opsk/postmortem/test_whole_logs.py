@@ -521,6 +521,19 @@ def test_a_run_that_begins_has_nothing_to_do_with_what_the_one_before_ended_by(b
     assert named(explained(tmp_path, f"{failed}{begins}\n{raised('KeyError', 'a')}")) != ""
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Expected 2D array, got 1D array instead:",
+        "Found input variables with inconsistent numbers of samples: [10, 9]",
+        "operands could not be broadcast together with shapes (3,) (4,)",
+        "shapes (3,4) and (5,) not aligned: 4 (dim 1) != 5 (dim 0)",
+    ],
+)
+def test_what_numpy_and_scikit_learn_say_of_shapes_is_the_program_s_fault(message: str, tmp_path: Path) -> None:
+    assert named(explained(tmp_path, raised("ValueError", message, "raise ValueError(text)"))) == "software"
+
+
 def test_the_last_report_of_lsf_counts(tmp_path: Path) -> None:
     def report(job: int, end: str, why: str) -> str:
         return f"Sender: LSF System <lsfadmin@n-1>\nSubject: Job {job}: <train> in cluster <dcc> {end}\n\n{why}\n"
