@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 MAX_CHARS = 1 << 18
+_QUOTED = re.compile(r"'[^'\n]*'")
+"""Texts that the shell leaves as they are, such as programs of awk."""
 _COMMENT = re.compile(r"(^|[ \t])#[^\n]*")
 _PARSES = re.compile(r"\b(while|until)\b[^\n]*(\$#|\$\{?1\b|getopts)[\s\S]{0,20000}?\n[ \t]*done\b")
 """A loop over the arguments, which a script without any leaves at once."""
@@ -24,7 +26,7 @@ def is_complete(script: str) -> bool:
     """
     if len(script) > MAX_CHARS:
         return False
-    text = _COMMENT.sub("", script)
+    text = _QUOTED.sub("", _COMMENT.sub("", script))
     if not _DEPENDS.search(text):
         return False
     return not _FIRST.search(_TEST.sub("", _PARSES.sub("", text)))

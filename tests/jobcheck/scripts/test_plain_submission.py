@@ -18,6 +18,7 @@ LOOP = 'while [[ $# -gt 0 ]]; do\n  case $1 in\n    --model) MODEL="$2"; shift 2
         'if [ -n "$1" ]; then shift; fi\ntrain "$@"',
         'if [ -z "$MODEL" ]; then MODEL=small; fi',
         "# $1 is the model\nMODEL=${1-small}",
+        "NODE=$(scontrol show hosts | awk '{print $1}')\nMODEL=${1:-small}",
     ],
 )
 def test_a_script_with_values_of_its_own_is_complete(script: str):
