@@ -32,6 +32,8 @@ TRIED_AGAIN = re.compile(
     re.IGNORECASE,
 )
 """The program goes on after what such a line tells of; the same without these words may have ended it."""
+_STATEMENT = re.compile(r"(?:^|\] ) {4,}(?:raise|assert|f?[\"']|warnings\.warn|logg(?:er|ing)\.)")
+"""The statement that a traceback shows: the message itself stands below it, with its values."""
 Key = tuple[object, ...]
 MAX_MATCHES = 50_000
 """Of one fragment in one piece; more matches of one text add no information."""
@@ -41,7 +43,7 @@ Match = tuple[int, int]
 
 @dataclass(slots=True)
 class FindingSet:
-    """Findings of one log."""
+    """Findings of one log; of equal ones the first is shown, or the first that is no statement of a traceback."""
 
     findings: dict[Key, Finding] = field(default_factory=dict)
     left_out: int = 0
@@ -52,8 +54,12 @@ class FindingSet:
         key = _key(finding)
         known = self.findings.get(key)
         if known is not None:
+            shown = finding if _STATEMENT.search(known.text) and not _STATEMENT.search(finding.text) else known
             self.findings[key] = replace(
                 known,
+                text=shown.text,
+                line=shown.line,
+                has_line=shown.has_line,
                 count=known.count + 1,
                 last_order=finding.order,
                 last_time_s=finding.time_s if finding.time_s is not None else known.last_time_s,

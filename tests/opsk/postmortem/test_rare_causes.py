@@ -233,3 +233,10 @@ def test_what_launchers_and_settings_say_without_an_exception_is_understood(
     says: str, failure: str, tmp_path: Path
 ) -> None:
     assert named(explained(tmp_path, says)) == failure
+
+
+def test_the_message_is_shown_and_not_the_statement_that_raised_it(tmp_path: Path) -> None:
+    frames = FRAMES + '    f"Loss became infinite or NaN at iteration={storage.iter}!"\n'
+    report = explained(tmp_path, f"{HEAD}{frames}FloatingPointError: Loss became infinite or NaN at iteration=7!\n")
+    assert report.root is not None
+    assert [(each.text[:18], each.line) for each in report.root.lines] == [("FloatingPointError", 7)]
