@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation
@@ -92,6 +93,9 @@ _TRAINER = re.compile(
     r"(^|\.)open_clip_train\.main$|(pre)?train\w*\.py$|finetune\w*\.py$|fine_tun\w*\.py$|(^|/)(pre)?train[\w-]*\.sh$"
     r"|(^|[/_])(sft|dpo|orpo|kto|grpo|ppo)(_(q?lora|full|vlm|trl))?\.py$"
 )
+MAX_RULE_WORDS = 12
+_RULE = re.compile(r"((?!test|eval|check)\w+-)?(train|training|pretrain|finetune|sft|dpo|grpo)([-_]\w{1,40}){0,4}")
+"""Rules of a Makefile that train, by their names."""
 _TRAINER_MODULE = re.compile(
     r"(pre_?)?train(er|ing)?(_\w+)?|fine_?tun(e|ing)(_\w+)?|(run_)?(sft|dpo|orpo|kto|grpo|ppo)"
 )
@@ -222,12 +226,22 @@ def find_training_command(invocations: Sequence[Invocation]) -> Invocation | Non
     for invocation in select_commands(invocations):
         if find_console(invocation) is not None or has_train_word(invocation) or _is_trainer_module(invocation):
             return invocation
+        if _starts_rule_or_sweep(invocation):
+            return invocation
         for text in invocation.shown_words:
             if len(text) <= MAX_PATH_CHARS and (text.rpartition("/")[2] in _RUNNERS[:5] or _TRAINER.search(text)):
                 if " " not in text and not text.endswith(".sh"):
                     return invocation
                 shells.append(invocation)
     return shells[0] if shells else None
+
+
+def _starts_rule_or_sweep(invocation: Invocation) -> bool:
+    """Return whether a command starts a rule that is named like a trainer (``make train-sft``), or runs of a sweep."""
+    words = [word.rpartition("/")[2] for word in invocation.shown_words[:MAX_RULE_WORDS] if len(word) <= MAX_PATH_CHARS]
+    if words and words[0] in ("make", "just"):
+        return any(map(_RULE.fullmatch, words[1:]))
+    return any(first == "wandb" and second == "agent" for first, second in pairwise(words))
 
 
 def _is_trainer_module(invocation: Invocation) -> bool:

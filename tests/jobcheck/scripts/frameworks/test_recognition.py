@@ -126,3 +126,21 @@ def test_who_takes_the_flags_of_another_is_called_by_his_own_name(framework: str
 def test_commands_of_frameworks_that_train_are_training(command: str, framework: str | None) -> None:
     workload = read_script(f"#!/bin/bash\n#SBATCH --gres=gpu:8\n{command}\n", file="job.sh")
     assert (workload.framework, workload.is_training) == (framework or None, framework is not None)
+
+
+@pytest.mark.parametrize(
+    ("command", "trains"),
+    [
+        ("make train-sft", True),
+        ("make -j4 CONFIG=a.yml train", True),
+        ("just llm-finetune", True),
+        ("wandb agent me/project/abc123", True),
+        ("srun python -m wandb agent abc123", True),
+        ("make all", False),
+        ("make test-train", False),
+        ("make evaluate", False),
+        ("wandb sync runs", False),
+    ],
+)
+def test_rules_and_sweeps_that_train_are_seen(command: str, *, trains: bool) -> None:
+    assert looks_like_training(invocations(command)) is trains
