@@ -11,6 +11,8 @@ from opsk_jobcheck.scripts.launchers.programs import filter_training, find_progr
 from opsk_jobcheck.scripts.separate_runs import MAX_RUNS
 
 TASK = "SLURM_ARRAY_TASK_ID"
+MAX_STEPS = 40_000
+"""Work that all tasks of an array may make together."""
 MAX_TASKS = 24
 """Tasks that a script is run for; a larger array is read as any one of its tasks."""
 _RANGE = re.compile(r"(?P<first>\d{1,6})(-(?P<last>\d{1,6})(:(?P<step>\d{1,6}))?)?")
@@ -39,7 +41,8 @@ def run_tasks(
 ) -> list[Run]:
     """Return what a script runs in the tasks of its array, each training once.
 
-    There is none where the script does not look at the number, or where there are more trainings than are read.
+    There is none where the script does not look at the number, or where there are more trainings, or more work, than
+    are read.
 
     Parameters
     ----------
@@ -53,11 +56,13 @@ def run_tasks(
     if TASK not in source:
         return []
     results: dict[tuple[tuple[str, ...], ...], Run] = {}
+    steps = 0
     for task in list_tasks(spec):
         result = start({**given, TASK: literal(str(task), 0)})
         commands = filter_training(select_commands(result.invocations))
         key = tuple(entry.shown_words for entry in commands if find_program(entry) is not None)
         results.setdefault(key, result)
-        if len(results) > MAX_RUNS:
+        steps += result.steps
+        if len(results) > MAX_RUNS or steps > MAX_STEPS:
             return []
     return list(results.values())

@@ -65,3 +65,10 @@ def test_a_larger_array_is_read_as_any_of_its_tasks() -> None:
     assert read(body, array="0-999").plan.micro_batch is None
     workload = read(body, array="1,3")
     assert [run.plan.micro_batch for run in (workload, *workload.other_runs)] == [2, 4]
+
+
+def test_an_array_of_a_script_with_much_work_is_read_as_any_of_its_tasks() -> None:
+    work = "A=$A.\n" * 3000
+    body = "MODEL=gpt2\nBATCH=$((SLURM_ARRAY_TASK_ID / 12 + 1))\n" + TRAIN
+    assert len(read(body, array="0-23").other_runs) == 1
+    assert read(work + body, array="0-23").plan.micro_batch is None

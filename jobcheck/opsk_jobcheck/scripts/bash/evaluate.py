@@ -94,6 +94,7 @@ def run(
         problems=tuple(effects.problems),
         changed=effects.changed,
         places=effects.places,
+        steps=state.budget.steps,
     )
 
 

@@ -182,7 +182,8 @@ class Run:
 
     ``files`` are the texts that the script itself writes (here-documents), by the ``Text.key`` of their path;
     ``sourced`` are the certain paths of files that it sources or starts and that were not given. ``changed`` are files
-    that a command of the script changes in a way that is not followed, by path, with that command's name.
+    that a command of the script changes in a way that is not followed, by path, with that command's name. ``steps`` is
+    how much work the evaluation was.
     """
 
     invocations: tuple[Invocation, ...]
@@ -192,6 +193,7 @@ class Run:
     problems: tuple[tuple[int, str], ...] = field(default=())
     changed: dict[str, str] = field(default_factory=dict)
     places: Places = field(default_factory=Places)
+    steps: int = 0
 
 
 def _unknown_key(part: WordPart) -> str:
