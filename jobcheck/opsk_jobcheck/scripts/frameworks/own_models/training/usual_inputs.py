@@ -67,8 +67,8 @@ def _find_positions(layers: list[Module]) -> int:
     """Return the positions that a model of texts has learned, which is its longest text; 0 where that is not known."""
     tables = [layer.attributes for layer in layers[:2] if layer.name == "Embedding"]
     words, places = (tables[0], tables[1]) if len(tables) == 2 else ({}, {})
-    count, is_alike = places.get("num_embeddings"), words.get("embedding_dim") == places.get("embedding_dim")
-    return count if is_alike and isinstance(count, int) and 1 < count <= MAX_POSITIONS else 0
+    count, has_same_width = places.get("num_embeddings"), words.get("embedding_dim") == places.get("embedding_dim")
+    return count if has_same_width and isinstance(count, int) and 1 < count <= MAX_POSITIONS else 0
 
 
 def _list_layers(model: Any, depth: int = 0) -> Iterator[Module]:
