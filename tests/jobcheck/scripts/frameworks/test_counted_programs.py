@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from opsk.workload.counted_model import COUNTED_PLACES, COUNTED_STEP
+from opsk.workload.counted_parameters import ParameterRange
+from opsk.workload.unstated.layer_limit import LayerSums
 from opsk.workload.workload import Workload
+from opsk_jobcheck.scripts.frameworks.own_models.count import Count, Followed
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
+from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs
+from opsk_jobcheck.scripts.frameworks.own_models.values import Span
+from opsk_jobcheck.scripts.frameworks.own_program.count import state_parameters
 from opsk_jobcheck.scripts.script import read_script
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=1\n"
@@ -295,3 +306,38 @@ def test_a_package_around_the_folder_that_the_job_starts_in_is_asked_for_last() 
         asked += workload.missing_files
     assert asked.index("nets/parts.py") < asked.index("../nets/parts.py")
     assert count("python tools/train.py", {**files, "../nets/parts.py": MODEL}) == "192-192"
+
+
+@pytest.mark.parametrize(("low", "is_used"), [(0, True), (10**15, False)])
+def test_a_limit_by_layers_below_what_a_step_surely_saves_is_not_used(low: int, *, is_used: bool) -> None:
+    """Such a model runs its layers more often than was seen."""
+    sums = LayerSums(
+        first="Conv2d",
+        channels=3,
+        patch=0,
+        row_features=10,
+        map_features=100,
+        width=8,
+        positions=0,
+        products=1,
+        shrinks=True,
+        grows=False,
+        attends=False,
+    )
+    parameters = Span(1000, 1000)
+    followed = Followed(
+        count=Count(parameters=parameters, trained=parameters),
+        why="",
+        step=StepMemory(saved_bytes=Span(low, None), transient_bytes=Span(0, None), reason="not followed"),
+        is_usual=False,
+        trains=True,
+        is_other=False,
+        calls=(),
+        layers=sums,
+    )
+    reading: Any = SimpleNamespace(findings=SimpleNamespace(options={}))
+    state_parameters(followed, reading, Inputs(side=64, batch=4))
+    assert (COUNTED_PLACES in reading.findings.options) is is_used
+    step = ParameterRange.parse(reading.findings.options[COUNTED_STEP])
+    assert step is not None
+    assert (step.high is not None) is is_used

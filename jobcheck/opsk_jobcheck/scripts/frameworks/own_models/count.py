@@ -43,7 +43,7 @@ class Followed:
     ``step`` is the memory of its largest training step; ``None`` where none was found. ``is_usual`` tells that the
     input of its model was taken from the settings, since its data set does not tell it; ``trains`` that it comes to a
     backward pass, or hands a module to a trainer, for sure, ``is_other`` that it ends without any. ``layers`` are the
-    sums over its models' layers where these run once on each sample and the step is not known, ``cut_side`` and
+    sums over its models' layers where these run once on each sample, ``cut_side`` and
     ``batch_size`` what its loader yields as far as that is known (0).
     """
 
@@ -86,16 +86,15 @@ def follow_program(
         is_other=machine.is_whole
         and not (machine.may_train_here or machine.step_reasons or machine.unknown or machine.trained),
         calls=tuple(machine.noted.values()),
-        layers=_sum_layers(machine, count, step),
+        layers=_sum_layers(machine, count),
         cut_side=max(machine.sides, default=0),
         batch_size=machine.batch_size,
     )
 
 
-def _sum_layers(machine: TrainingSteps, count: Count | None, step: StepMemory | None) -> LayerSums | None:
-    """Return the sums over all layers, where a limit on the step is not known but may follow from them."""
-    is_known = step is not None and not step.reason and step.saved_bytes.high is not None
-    if count is None or count.parameters.high is None or is_known or not runs_layers_once(machine.files.rows):
+def _sum_layers(machine: TrainingSteps, count: Count | None) -> LayerSums | None:
+    """Return the sums over all layers, where each runs once on each sample."""
+    if count is None or count.parameters.high is None or not runs_layers_once(machine.files.rows):
         return None
     return sum_layers(machine.used.values(), machine.files.rows)
 

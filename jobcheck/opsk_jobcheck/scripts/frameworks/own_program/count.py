@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from opsk.workload.counted_model import COUNTED_INPUT, COUNTED_PLACES, COUNTED_STEP
+from opsk.workload.counted_model import COUNTED_INPUT, COUNTED_PLACES, COUNTED_STEP, MARGIN
 from opsk.workload.counted_parameters import COUNTED, COUNTED_TRAINED, ParameterRange
 from opsk.workload.unstated.layer_limit import LayerSums, limit_images, limit_tokens
 from opsk.workload.unstated.sizes import Size, Task, find_range
 from opsk_jobcheck.scripts.frameworks.own_models.count import Followed
+from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
 from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs
 from opsk_jobcheck.scripts.settings.reader import Reading
 
@@ -23,29 +24,39 @@ def state_parameters(followed: Followed | None, reading: Reading, inputs: Inputs
         Sizes of a sample by the settings of the program.
     """
     count = followed.count if followed is not None else None
-    if count is None:
+    if followed is None or count is None:
         return
     for name, span in ((COUNTED, count.parameters), (COUNTED_TRAINED, count.trained)):
         reading.findings.options[name] = str(ParameterRange(low=span.low, high=span.high))
-    step = followed.step if followed is not None else None
-    if followed is not None and _limit_by_layers(followed, reading, inputs):
+    limit = _limit_by_layers(followed, inputs)
+    step = followed.step
+    if step is None and limit is None:
         return
-    if step is None:
-        return
-    high = step.saved_bytes.high, step.transient_bytes.high
-    whole = None if step.reason or high[0] is None or high[1] is None else high[0] + high[1]
-    if followed is not None and followed.is_usual:
-        whole = None if whole is None else USUAL_MARGIN * whole
-        reading.findings.options[COUNTED_INPUT] = "settings"
-    reading.findings.options[COUNTED_STEP] = str(ParameterRange(low=step.saved_bytes.low, high=whole))
+    whole = _limit_step(step) if step is not None else None
+    if followed.is_usual and whole is not None:
+        whole = USUAL_MARGIN * whole
+    options = reading.findings.options
+    low = step.saved_bytes.low if step is not None else 0
+    if limit is not None and low <= limit[1] and (whole is None or limit[1] < MARGIN * whole):
+        places, whole = limit
+        options[COUNTED_PLACES] = places
+    elif followed.is_usual:
+        options[COUNTED_INPUT] = "settings"
+    options[COUNTED_STEP] = str(ParameterRange(low=low, high=whole))
 
 
-def _limit_by_layers(followed: Followed, reading: Reading, inputs: Inputs) -> bool:
-    """State what a step saves at most by the layers of the models; return whether that is known."""
+def _limit_step(step: StepMemory) -> int | None:
+    """Return what a step stores at most; ``None`` where that is not known."""
+    saved, transient = step.saved_bytes.high, step.transient_bytes.high
+    return None if step.reason or saved is None or transient is None else saved + transient
+
+
+def _limit_by_layers(followed: Followed, inputs: Inputs) -> tuple[str, int] | None:
+    """Return on what each layer of the models runs, and what a step then saves at most; ``None`` for not known."""
     sums, count = followed.layers, followed.count
     batch = max(inputs.batch, followed.batch_size)
     if sums is None or count is None or count.parameters.high is None or not batch or not inputs.is_single:
-        return False
+        return None
     places, saved_bytes = "", None
     if sums.first == "Embedding" or (sums.patch and sums.positions):
         places, saved_bytes = _limit_tokens(sums, inputs.length if not sums.patch else 0)
@@ -54,11 +65,7 @@ def _limit_by_layers(followed: Followed, reading: Reading, inputs: Inputs) -> bo
         side = max(inputs.side, followed.cut_side) or (usual.generous if usual is not None else 0)
         saved_bytes = limit_images(sums, parameters=count.parameters.high, side=side) if side else None
         places = f"images of {side} × {side}"
-    if saved_bytes is None:
-        return False
-    reading.findings.options[COUNTED_STEP] = str(ParameterRange(low=0, high=batch * saved_bytes))
-    reading.findings.options[COUNTED_PLACES] = places
-    return True
+    return (places, batch * saved_bytes) if saved_bytes is not None else None
 
 
 def _limit_tokens(sums: LayerSums, length: int) -> tuple[str, int | None]:

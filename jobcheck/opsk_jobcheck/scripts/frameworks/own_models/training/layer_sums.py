@@ -71,9 +71,9 @@ def runs_layers_once(files: Iterable[File]) -> bool:
     None repeats a layer in a loop, takes the parts of a sample (frames, views) for samples, or goes backward twice.
     """
     for file in files:
-        for node in ast.walk(file.digest.tree):
-            if isinstance(node, ast.ClassDef) and _is_module(node) and any(map(_repeats, node.body)):
-                return False
+        classes = (node for row in file.nodes.values() for node in row if isinstance(node, ast.ClassDef))
+        if any(_is_module(node) and any(map(_repeats, node.body)) for node in classes):
+            return False
         if any(name in _TWICE for calls in file.digest.calls.values() for name, _ in calls):
             return False
     return True
