@@ -104,3 +104,23 @@ def test_adapters_of_a_loop_of_its_own_count_on_a_base_of_the_stated_format() ->
     workload = read("python tune.py", source, HEAD.replace("h100:4", "h100:1"))
     assert dict(workload.options)["weights.dtype"] == "bf16"
     assert advise(workload) == (Verdict.FITS, True)
+
+
+def test_arguments_in_a_section_of_a_file_are_those_of_the_call() -> None:
+    source = (
+        "import yaml\nfrom peft import LoraConfig\nfrom transformers import AutoModelForCausalLM, TrainingArguments\n"
+        "from trl import SFTTrainer\nconfig = yaml.safe_load(open('run.yaml'))\n"
+        "model = AutoModelForCausalLM.from_pretrained(**config['model'])\n"
+        "settings = TrainingArguments(output_dir='out', **config['train'])\n"
+        "SFTTrainer(model=model, args=settings, peft_config=LoraConfig(**config['lora'])).train()\n"
+    )
+    table = (
+        "model:\n  pretrained_model_name_or_path: Qwen/Qwen2.5-0.5B\n  torch_dtype: bfloat16\n"
+        "train:\n  per_device_train_batch_size: 4\n  bf16: true\n"
+        "lora:\n  r: 32\n  target_modules: [q_proj, v_proj]\n  task_type: CAUSAL_LM\n"
+    )
+    script = f"{HEAD}torchrun --nproc_per_node=4 tune.py\n"
+    workload = read_script(script, file="job.sh", files={"tune.py": source, "run.yaml": table})
+    options = dict(workload.options)
+    assert (options["adapters"], options["adapters.rank"], options["adapters.targets"]) == ("lora", "32", "query-value")
+    assert (workload.model.name, workload.plan.micro_batch) == ("Qwen/Qwen2.5-0.5B", 4)

@@ -207,7 +207,7 @@ class Calls(OwnCalls):
 
     def instantiate(self, table: Any, keywords: dict[str, Any], node: ast.Call, frame: Frame) -> Any:
         """Return the object that a table of settings describes: its class, and what that is made with."""
-        rows = self._list_rows(table, frame)
+        rows = self.list_rows(table)
         target = rows.pop("_target_", None) if rows is not None else None
         if rows is None or not isinstance(target, str) or self.depth >= MAX_DEPTH:
             return OPEN
@@ -230,16 +230,8 @@ class Calls(OwnCalls):
 
     def _make_nested(self, value: Any, node: ast.Call, frame: Frame) -> Any:
         """Return a value of a table, made where it describes an object."""
-        rows = self._list_rows(value, frame)
+        rows = self.list_rows(value)
         return self.instantiate(value, {}, node, frame) if rows is not None and "_target_" in rows else value
-
-    def _list_rows(self, table: Any, frame: Frame) -> dict[Any, Any] | None:
-        """Return the rows of a table of settings; ``None`` for anything else."""
-        if isinstance(table, Settings) and table.of_file:
-            return {name: self.find_setting(table, name) for name in self.settings.list_names(table.path)}
-        if isinstance(table, Module) and not table.is_model and table.definition is None:
-            return dict(table.attributes)
-        return dict(table) if isinstance(table, dict) else None
 
     def _find_started(self, positional: Sequence[Any], frame: Frame) -> FunctionValue | None:
         """Return the function that Fire starts: one that it is given, or that the first word of the command names."""

@@ -245,6 +245,8 @@ class Expressions(Names):
                 keywords[word.arg] = value
             elif isinstance(value, dict):
                 keywords |= {str(key): item for key, item in value.items()}
+            elif isinstance(value, Settings) and (rows := self.list_rows(value)):
+                keywords |= {str(key): item for key, item in rows.items()}
             else:
                 keywords["?"] = value
         return positional, keywords

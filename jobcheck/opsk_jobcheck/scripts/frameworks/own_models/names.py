@@ -221,6 +221,14 @@ class Names(Statements):
         self.bases[id(kind.node)] = rows
         return rows
 
+    def list_rows(self, table: Any) -> dict[Any, Any] | None:
+        """Return the rows of a table of settings; ``None`` for anything else."""
+        if isinstance(table, Settings) and table.of_file:
+            return {name: self.find_setting(table, name) for name in self.settings.list_names(table.path)}
+        if isinstance(table, Module) and not table.is_model and table.definition is None:
+            return dict(table.attributes)
+        return dict(table) if isinstance(table, dict) else None
+
     def find_setting(self, owner: Settings, name: str) -> Any:
         """Return a setting, by what the program sets it to, else by what it is started with."""
         path = (*owner.path, name)
