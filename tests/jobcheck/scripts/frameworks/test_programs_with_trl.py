@@ -124,3 +124,21 @@ def test_arguments_in_a_section_of_a_file_are_those_of_the_call() -> None:
     options = dict(workload.options)
     assert (options["adapters"], options["adapters.rank"], options["adapters.targets"]) == ("lora", "32", "query-value")
     assert (workload.model.name, workload.plan.micro_batch) == ("Qwen/Qwen2.5-0.5B", 4)
+
+
+def test_adapters_that_a_module_makes_from_a_section_of_a_file_are_all_that_is_trained() -> None:
+    files = {
+        "tune.py": (
+            "import yaml\nimport torch\nfrom parts import build\nconfig = yaml.safe_load(open('run.yaml'))\n"
+            "model = build(config)\noptimizer = torch.optim.AdamW(model.parameters())\n"
+            "for batch in loader:\n    model(**batch).loss.backward()\n    optimizer.step()\n"
+        ),
+        "parts.py": (
+            "from peft import LoraConfig, get_peft_model\nfrom transformers import AutoModelForCausalLM\n"
+            "def build(config):\n    model = AutoModelForCausalLM.from_pretrained(config['name'])\n"
+            "    return get_peft_model(model, LoraConfig(**config['lora']))\n"
+        ),
+        "run.yaml": "name: Qwen/Qwen2.5-0.5B\nlora:\n  r: 32\n  target_modules: [q_proj, v_proj]\n",
+    }
+    workload = read_script(f"{HEAD}python tune.py --config run.yaml\n", file="job.sh", files=files)
+    assert dict(workload.options)["worst.adapters.rank"] == "32"

@@ -183,7 +183,7 @@ def _make_call(noted: NotedCall) -> Call:
         function=function,
         line=noted.line,
         owner=owner.rpartition(".")[2],
-        first=known.pop("", Value(file=noted.file, line=noted.line)),
+        first=known.pop("", Value(file=noted.file, line=noted.line) if noted.positional else Value()),
         keywords=known,
         conditions=() if noted.is_sure else ("?",),
         is_followed=True,
