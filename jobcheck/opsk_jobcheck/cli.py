@@ -122,7 +122,7 @@ def _advise_plain(script: Path, request: SlurmRequest, adviser: Adviser) -> Advi
     if advice.verdict is Verdict.UNKNOWN:
         return None
     why = "submitted as it is, the script takes the values that it has itself"
-    return replace(advice, assumed=(Assumption(field="arguments", value="none", why=why), *advice.assumed))
+    return replace(advice, assumed=(Assumption(field="arguments", value="not given", why=why), *advice.assumed))
 
 
 def _split_options(options: str) -> list[str]:

@@ -83,6 +83,7 @@ def test_a_script_with_defaults_is_read_as_submitted_without_arguments(script: P
     document = answer(script)[1]
     assert document["verdict"] == "fits"
     assert document["assumed"][0]["field"] == "arguments"
+    assert "arguments not given" in check(script, *CLUSTER, "--detail", "long").stdout
     script.write_text(f"{head}\nBATCH=$1\nsrun{rest}")
     assert answer(script)[1]["verdict"] == "unknown"
 
