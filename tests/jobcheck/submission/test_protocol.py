@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from opsk_jobcheck.submission.protocol import (
     MAX_ANSWER_BYTES,
+    MAX_FILES,
     MAX_QUESTION_BYTES,
     AdviseQuestion,
     Answer,
@@ -148,9 +149,9 @@ def test_what_is_wrong_is_said(body: bytes, words: str) -> None:
         parse_question(body)
 
 
-def test_more_than_eight_files_are_refused() -> None:
+def test_more_files_than_one_may_hold_are_refused() -> None:
     with pytest.raises(ProtocolError, match="files"):
-        parse_question(question(kind="advise", files={str(number): "" for number in range(9)}))
+        parse_question(question(kind="advise", files={str(number): "" for number in range(MAX_FILES + 1)}))
 
 
 @pytest.mark.parametrize("length", [0, 1, MAX_QUESTION_BYTES + 1, 0xFFFFFFFF])
