@@ -276,7 +276,7 @@ class _Layouts:
         uppers = self._compute_upper_bounds(name, most)
         for ideal in getattr(self.result, name):
             limit_s = _smallest(uppers, most)
-            if _sequence_s(ideal) > limit_s:
+            if _sequence_s(ideal) > limit_s * (1.0 + SAME):  # a plan that no link slows is as fast but for rounding
                 return
             fastest = self._find_fastest(ideal, chance, limit_s)
             uppers |= {candidate.layout: min(_sequence_s(candidate), uppers[candidate.layout]) for candidate in fastest}
@@ -292,7 +292,7 @@ class _Layouts:
         while True:
             known: tuple[Candidate, ...] = getattr(self.result, name)
             for ideal in known:
-                if _sequence_s(ideal) > _smallest(uppers, most):
+                if _sequence_s(ideal) > _smallest(uppers, most) * (1.0 + SAME):
                     return uppers
                 prices = self._get_prices(ideal)
                 if prices is None:

@@ -98,6 +98,8 @@ def children_of(pid: int) -> list[int]:
 
 
 REQUEST = ("--model", "llama-3-70b", "--gpus", "256", "--cluster", "superpod-h100", "--global-batch", "512")
+LONG_REQUEST = ("--model", "llama-3-405b", "--gpus", "16384", "--cluster", "superpod-h100", "--global-batch", "2048")
+"""Takes some 20 CPU s on a fast processor."""
 
 
 def family_of(pid: int) -> list[int]:
@@ -115,7 +117,7 @@ def used_cpu_s(pid: int) -> float:
 
 def test_ctrl_c_gives_the_best_so_far_and_leaves_no_process(tmp_path: Path) -> None:
     """The terminal sends it to the whole group of processes."""
-    command = [sys.executable, "-m", "opsk", "plan", *REQUEST, "--exhaustive", "--workers", "2", "--json"]
+    command = [sys.executable, "-m", "opsk", "plan", *LONG_REQUEST, "--exhaustive", "--workers", "2", "--json"]
     with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
         running = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True)
         try:

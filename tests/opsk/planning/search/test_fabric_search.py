@@ -137,6 +137,15 @@ def test_the_list_is_that_of_placing_every_plan(
         assert [one.step_s for one in best] == pytest.approx(expected, rel=3e-6)
 
 
+def test_a_plan_that_no_link_slows_is_found_though_it_is_placed_a_rounding_faster() -> None:
+    """The ideally fastest plan waits for a lost HCA; the next one does not: its two times differ in the last digit."""
+    fabric = thin(4, lost=(0,))
+    cabled, request = cabled_by(fabric, 2), asked(fabric, 8, batch=16, model=EXPERTS, most=1, **FEW)
+    _, found = on_fabric(cabled, request)
+    expected = fastest_of_layouts(place_each(cabled, request), 0.0)[:1]
+    assert [one.step_s for one in found.best] == pytest.approx(expected, rel=3e-6)
+
+
 def test_links_change_which_plan_is_the_best() -> None:
     """Two nodes of four lack an HCA: the ideally fastest plan, with experts over all of them, waits there."""
     fabric = thin(4, lost=(1, 5))
