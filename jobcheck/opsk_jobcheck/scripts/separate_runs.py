@@ -32,8 +32,8 @@ def separate_runs(result: Run) -> tuple[list[Run], int]:
     Only trainings that certainly start count, each text once. There are no runs where fewer than two start.
     """
     commands = filter_training(select_commands(result.invocations))[:MAX_COMMANDS]
-    if len(commands) < 2:
-        return [], len(commands)
+    if sum(map(_may_be_separate, commands)) < 2:
+        return [], min(1, len(commands))
     trainings = {_drop_ranks(entry.shown_words): entry for entry in reversed(_select_trainings(commands))}
     if len(trainings) < 2:
         return [], len(trainings)
@@ -82,9 +82,14 @@ def _select_trainings(commands: Sequence[Invocation]) -> list[Invocation]:
     return trainings
 
 
+def _may_be_separate(invocation: Invocation) -> bool:
+    """Return whether a command certainly runs, and is more than the shell of another one."""
+    return invocation.certain and RUNS_SHELL_TEXT not in invocation.facts
+
+
 def _certainly_trains(invocation: Invocation) -> bool:
     """Return whether a command certainly runs, and trains: a reader knows it, or its name or launcher says so."""
-    if not invocation.certain or RUNS_SHELL_TEXT in invocation.facts:
+    if not _may_be_separate(invocation):
         return False
     match = find_best_match(READERS, [invocation])
     if match is not None:

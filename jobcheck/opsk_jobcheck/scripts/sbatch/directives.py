@@ -309,8 +309,9 @@ def read_directive_options(text: str) -> dict[str, str]:
     return dict(_read_options(_cut_head(text)))
 
 
+@lru_cache(maxsize=4)
 def _read_options(head: str) -> tuple[tuple[str, str], ...]:
-    """Return the options of one script in the order given."""
+    """Return the options of one script in the order given; cached, as one analysis asks for them several times."""
     reading = _DirectiveReader("")
     lines, _, _ = _split_directive_lines(head)
     return tuple((option.name, option.value) for option in reading._iterate_options(lines))
