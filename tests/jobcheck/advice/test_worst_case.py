@@ -132,6 +132,21 @@ def test_adapters_on_a_base_of_any_format_take_no_more_than_on_one_of_32_bits(co
     assert advice.is_limit is (verdict is Verdict.FITS)
 
 
+def test_adapters_in_32_bits_save_what_those_in_16_bits_save_of_twice_the_batch() -> None:
+    """One process that has four GPUs: the layers of its model may be on all of them, and no number format is set."""
+    source = (
+        "from transformers import AutoModelForCausalLM, BitsAndBytesConfig, TrainingArguments\n"
+        "from trl import SFTTrainer\nfrom peft import LoraConfig\n"
+        "quant = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.float16)\n"
+        "model = AutoModelForCausalLM.from_pretrained(\n"
+        "    'meta-llama/Llama-2-7b-hf', quantization_config=quant, device_map='auto')\n"
+        "a = TrainingArguments(output_dir='out', per_device_train_batch_size=2, optim='paged_adamw_32bit')\n"
+        "SFTTrainer(model=model, args=a, peft_config=LoraConfig(r=64), max_seq_length=512).train()\n"
+    )
+    advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:4\npython train.py\n", source)
+    assert (advice.verdict, advice.is_limit) == (Verdict.FITS, True)
+
+
 def test_the_number_of_gpus_may_be_open() -> None:
     advice = advise(NER.format(model="bert-base-cased").replace("gpu:1", "gpu:2 --ntasks=2"))
     assert advice.workload.plan.gpus is None  # one node, or two

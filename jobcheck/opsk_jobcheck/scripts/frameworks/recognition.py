@@ -139,6 +139,9 @@ _SETUP_COMMANDS = frozenset(
     }
 )
 
+_INSTALLERS = frozenset({"pip", "pip3", "conda", "mamba", "micromamba", "uv", "poetry", "pdm", "pixi"})
+_INSTALLS = frozenset({"install", "add", "uninstall", "download", "sync", "create", "update"})
+
 
 def select_commands(invocations: Sequence[Invocation]) -> list[Invocation]:
     """Return the invocations that do something: without output and set-up commands and cut-off flags."""
@@ -148,7 +151,14 @@ def select_commands(invocations: Sequence[Invocation]) -> list[Invocation]:
         if invocation.words
         and invocation.known_words[0].rpartition("/")[2] not in _SETUP_COMMANDS
         and not is_cut_off(invocation)
+        and not _installs_packages(invocation)
     ]
+
+
+def _installs_packages(invocation: Invocation) -> bool:
+    """Return whether a command installs packages, whose names are those of launchers too (``accelerate``)."""
+    names = list_base_names(invocation)[:MAX_LAUNCHER_WORDS]
+    return any(first in _INSTALLERS and second in _INSTALLS for first, second in pairwise(names))
 
 
 def is_cut_off(invocation: Invocation) -> bool:

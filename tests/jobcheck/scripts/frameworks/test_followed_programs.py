@@ -160,3 +160,17 @@ start(args.batch_size // 4)
 """
     assert read(program).plan.micro_batch == 4
     assert read(program, "python train.py --batch_size 8").plan.micro_batch == 2
+
+
+@pytest.mark.parametrize("command", ["-m gpt2-medium -b 4 -c run.yaml", "--base gpt2-medium --size 4 --setup run.yaml"])
+def test_a_flag_has_its_value_under_all_of_its_names(command: str) -> None:
+    """Some have a letter, some another name in the program (``dest``)."""
+    program = (
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('-m', '--base', dest='model_name', default='gpt2')\n"
+        "parser.add_argument('-b', '--size', dest='batch_size', type=int, default=8)\n"
+        "parser.add_argument('-c', '--setup', dest='config')\nargs = parser.parse_args()\n"
+        + TRAINS.format(name="args.model_name", batch="args.batch_size")
+    )
+    workload = read(IMPORTS + program, f"python train.py {command}", run_yaml="max_seq_length: 256\n")
+    assert (*summarise(workload), workload.model.seq) == ("gpt2-medium", 4, 256)

@@ -62,7 +62,17 @@ def test_trainers_look_like_training(script: str) -> None:
 
 @pytest.mark.parametrize(
     "script",
-    ["srun hostname", "pip install accelerate", "python restrain.py.txt", "echo torchrun", "cp train.py /tmp", ""],
+    [
+        "srun hostname",
+        "pip install accelerate",
+        "python -m pip install --no-deps accelerate deepspeed",
+        "conda install -y deepspeed",
+        "uv pip install torchrun",
+        "python restrain.py.txt",
+        "echo torchrun",
+        "cp train.py /tmp",
+        "",
+    ],
 )
 def test_other_work_does_not(script: str) -> None:
     assert not looks_like_training(invocations(script))

@@ -213,6 +213,8 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
     given = {**flags, **{name: entry for name, entry in overrides.items() if name not in flags}}
     given |= parse_assignments(program.words)
     source, file = read_source(program, invocation, reading)
+    aliases = source.aliases if source is not None else {}
+    given |= {aliases[name]: entry for name, entry in given.items() if aliases.get(name, name) not in given}
     composed = compose_settings(program, invocation, reading, given)
     if composed is not None:
         given = {name: entry for name, entry in given.items() if name not in composed.choices}
@@ -228,7 +230,7 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
         settings.configs.append(composed.config)
         settings.of_files += [row for row in list_entries(composed.config, limit=MAX_ENTRIES) if row[0] not in given]
         settings.closed = settings.closed or composed.config.why
-    for path in _list_files(program, given)[:MAX_FILES] if composed is None else ():
+    for path in _list_files(program, given, aliases)[:MAX_FILES] if composed is None else ():
         if path.shown.endswith(".py"):
             text, shown = read_text(path, invocation, reading)
             constants = read_python(text) if text is not None else None
@@ -327,13 +329,16 @@ def _list_constants(source: PythonSource, file: str) -> list[tuple[str, Entry]]:
     ]
 
 
-def _list_files(program: Program, given: Mapping[str, Entry]) -> list[Text]:
+def _list_files(program: Program, given: Mapping[str, Entry], aliases: Mapping[str, str]) -> list[Text]:
     """Return the paths of the files of settings that a command names."""
     folder, name = given.get("config_path"), given.get("config_name")
     if name is not None and name.value and folder is not None and folder.value:
         file = str(name.value) if _CONFIG.fullmatch(str(name.value)) else f"{name.value}.yaml"
         return [literal(posixpath.join(str(folder.value), file), name.line)]
-    flags = parse_program_arguments(program).flags
+    flags = dict(parse_program_arguments(program).flags)
+    for other, place in aliases.items():
+        if (short := flags.get(f"--{other.replace('_', '-')}")) is not None:
+            flags.setdefault(f"--{place.replace('_', '-')}", short)
     named = [
         flags[flag].value
         for setting in CONFIGS

@@ -76,7 +76,8 @@ class PythonSource:
     """What a program states.
 
     ``imports`` are dotted names of modules; ``defaults`` the defaults of its parser by the names of flags; ``flags``
-    how these are spelled, and ``switches`` those that take no value;
+    how these are spelled, ``aliases`` their other names (``c`` of ``-c``, ``--config``), and ``switches`` those that
+    take no value;
     ``constants`` are set once, at the top of the module, as are the texts in ``lists``; ``attributes`` are those of a
     class, or a table, of settings (``Config.batch_size``, ``CONFIG["batch_size"]``); ``changed`` are the names of
     settings that the program sets again, to another value. ``parts`` are the modules that were joined, by their paths,
@@ -86,6 +87,7 @@ class PythonSource:
     imports: frozenset[str] = frozenset()
     defaults: Mapping[str, Value] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     switches: frozenset[str] = frozenset()
     constants: Mapping[str, Value] = field(default_factory=dict)
     attributes: Mapping[str, Value] = field(default_factory=dict)
@@ -129,6 +131,7 @@ def join_sources(source: PythonSource, other: PythonSource, path: str = "") -> P
         imports=source.imports | other.imports,
         defaults=join(source.defaults, _shift(other.defaults, shift)),
         flags=MappingProxyType({**other.flags, **source.flags}),
+        aliases=MappingProxyType({**other.aliases, **source.aliases}),
         switches=source.switches | other.switches,
         constants=join(source.constants, _shift(other.constants, shift)),
         attributes=join(source.attributes, _shift(other.attributes, shift)),

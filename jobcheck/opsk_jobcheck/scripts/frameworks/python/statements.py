@@ -114,6 +114,7 @@ class _Reader:
         self.imports: set[str] = set()
         self.flags: dict[str, list[Value]] = {}
         self.spelled: dict[str, str] = {}
+        self.aliases: dict[str, str] = {}
         self.switches: set[str] = set()
         self.classes: dict[str, ast.ClassDef] = {}
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
@@ -320,10 +321,9 @@ class _Reader:
         """Read the default of one flag of a parser."""
         words = [word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
         keywords = {word.arg: word.value for word in call.keywords if word.arg}
+        default: ast.expr | None = keywords.get("default")
         if function.startswith("DEFINE"):
-            names, default = words[:1], call.args[1] if len(call.args) > 1 else None
-        else:
-            names, default = [word[2:] for word in words if word.startswith("--")], keywords.get("default")
+            default = call.args[1] if len(call.args) > 1 else None
         action = keywords.get("action")
         kind = action.value if isinstance(action, ast.Constant) else None
         if default is not None:
@@ -332,14 +332,30 @@ class _Reader:
             value = Value(literal=kind == "store_false", line=call.lineno, is_known=True)
         else:
             value = Value(line=call.lineno, is_known=True)
+        names = words[:1] if function.startswith("DEFINE") else self._name_flag(words, keywords, value)
         for name in names:
             written = name.partition("/")[0]
             plain = written.replace("-", "_")
             self.flags.setdefault(plain, []).append(value)
             if kind != "store_false":
-                self.spelled[plain] = f"--{written}"
+                self.spelled[plain] = f"-{written}" if f"-{name}" in words else f"--{written}"
             if kind == "store_true" or get_name(action) == "BooleanOptionalAction":
                 self.switches.add(plain)
+
+    def _name_flag(self, words: list[str], keywords: Mapping[str, ast.expr], value: Value) -> list[str]:
+        """Return the long names of a flag, and note where its value is: ``config`` for ``-c, --config``, or ``dest``."""
+        long = [word[2:] for word in words if word.startswith("--")]
+        short = [word[1:] for word in words if word[:1] == "-" and word[:2] != "--"]
+        names, stored = long or short, keywords.get("dest")
+        is_named = isinstance(stored, ast.Constant) and isinstance(stored.value, str)
+        place = str(stored.value) if is_named and isinstance(stored, ast.Constant) else (names or [""])[0]
+        place = place.replace("-", "_")
+        if is_named:
+            self.flags.setdefault(place, []).append(value)
+        for name in (*short, *long):
+            if (plain := name.replace("-", "_")) != place:
+                self.aliases[plain] = place
+        return names
 
     def build(self) -> PythonSource:
         """Return what was read."""
@@ -363,6 +379,7 @@ class _Reader:
             imports=frozenset(self.imports),
             defaults=MappingProxyType(defaults),
             flags=MappingProxyType(self.spelled),
+            aliases=MappingProxyType(self.aliases),
             switches=frozenset(self.switches),
             constants=MappingProxyType(constants),
             attributes=MappingProxyType(self._list_attributes()),
