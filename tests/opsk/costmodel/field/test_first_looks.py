@@ -12,14 +12,14 @@ from statistics import median
 from opsk.calibration.accuracy.validation import validate_runs
 from opsk.calibration.runs.runs import read_runs
 
-MEDIAN_ERROR = 0.15
-"""11 to 13 % are reached; 17 % at first sight."""
+MEDIAN_ERROR = 0.17
+"""16 % are reached; 24 % of the last 106 rows at first sight."""
 
 
 def test_every_one_is_predicted(root: Path) -> None:
     found = validate_runs(read_runs(root / "benchmarks" / "published" / "first_looks.csv"))
     assert not found.unpredictable
-    assert len(found.rows) == 181
+    assert len(found.rows) == 287
     assert not found.unknown_columns
     errors = [abs(row.time.error) for row in found.rows if row.time is not None]
     assert len(errors) > 140
