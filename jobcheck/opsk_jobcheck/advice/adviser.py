@@ -36,6 +36,7 @@ from opsk.workload.serving import Serving, complete_serving
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import Advice, find_guesses
 from opsk_jobcheck.advice.missing_values import MissingValue, find_missing_values, state_values
+from opsk_jobcheck.advice.open_models import advise_open_models
 from opsk_jobcheck.advice.placement import PlacementAdvice, PlacementRequest, advise_live_placement, advise_placement
 from opsk_jobcheck.advice.problems import (
     apply_launcher_ranks,
@@ -183,7 +184,7 @@ class Adviser:
             bare = replace(bare, is_gpu_known=False)
             reasons = reasons or (why,)
         if self.cluster is None or completion.model is None or completion.plan is None or reasons:
-            for advise in (advise_worst_case, advise_smallest_case, advise_over_range):
+            for advise in (advise_worst_case, advise_smallest_case, advise_over_range, advise_open_models):
                 if (limited := advise(bare, self.efficiency)) is not None:
                     return limited
             waste = self._explain_stops(workload) if self.search and completion.plan is None else ()

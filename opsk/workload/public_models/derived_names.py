@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 MAX_WORDS = 24
 """Words of a name that are looked at: what is longer is no name."""
 MAX_FAMILY_WORDS = 5
+_SMALLEST = frozenset({"gpt2", "distilgpt2"})
+"""Names of one word that are those of one size: the other sizes of the family say so (``gpt2-medium``)."""
 _SIZE = re.compile(r"(\d{1,4}x)?\d{1,4}(\.\d{1,3})?[bm]")
 _NUMBER = re.compile(r"\d{1,2}")
 _CHANGES_SHAPE = re.compile(
@@ -56,7 +58,8 @@ def find_base(words: str, names: Collection[str], sizeless: Collection[str] = ()
     known = names if sizes else sizeless
     for start, stop in _iterate_windows(len(parts)):
         window = parts[start:stop]
-        if (len(window) > 1 or sizes) and sizes <= set(window) and (name := _match("-".join(window), known)):
+        is_name = len(window) > 1 or sizes or window[0] in _SMALLEST
+        if is_name and sizes <= set(window) and (name := _match("-".join(window), known)):
             return name if _keeps_shape([*parts[:start], *parts[stop:]]) else None
     return _find_apart(parts, sizes, names)
 

@@ -24,6 +24,7 @@ from opsk.workload.public_models.lookup import find_base_name, public_model
         ("domain-bert-base-multilingual-uncased", "bert-multilingual-uncased"),
         ("roberta-large-triage", "roberta-large"),
         ("gpt2-medium-triage", "gpt2-medium"),
+        ("our-lab/court-rulings-gpt2", "gpt2"),
     ],
 )
 def test_a_model_has_the_shape_of_the_one_that_it_is_named_after(name: str, base: str):

@@ -17,7 +17,7 @@ from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.own_models.arguments import list_arguments
 from opsk_jobcheck.scripts.frameworks.own_models.count import Followed
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import SETS_TRAINING, NotedCall
-from opsk_jobcheck.scripts.frameworks.own_models.values import External
+from opsk_jobcheck.scripts.frameworks.own_models.values import Choice, External
 from opsk_jobcheck.scripts.frameworks.own_program.followed_once import follow_once
 from opsk_jobcheck.scripts.frameworks.own_program.model_files import read_model_files
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
@@ -44,6 +44,7 @@ _NO_MODELS = re.compile(r"Token|Process|Config|FeatureExtractor|Schedul|Collat|E
 OTHER_SHARE = 0.1
 """Part of the parameters that a head, or none of its own, may make up."""
 MAX_WORDS = 64
+MAX_OPTIONS = 8
 MAX_CHARS = 200
 
 
@@ -204,3 +205,5 @@ def _iterate_values(noted: NotedCall, settings: ProgramSettings | None) -> Itera
             yield name, replace(place, literal=value.name, is_known=True)
         elif isinstance(value, list) and 0 < len(value) <= MAX_WORDS and all(isinstance(x, str) for x in value):
             yield name, replace(place, words=tuple(value))
+        elif isinstance(value, Choice) and all(isinstance(x, str) and x for x in value.options[: MAX_OPTIONS + 1]):
+            yield name, replace(place, options=tuple(value.options) if len(value.options) <= MAX_OPTIONS else ())

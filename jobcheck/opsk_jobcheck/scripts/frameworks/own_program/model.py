@@ -16,6 +16,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import BUILT_IN_PYTHON
 from opsk_jobcheck.scripts.frameworks.own_program.adapters import LORA, state_python_adapters
 from opsk_jobcheck.scripts.frameworks.own_program.config_classes import state_class_sizes
+from opsk_jobcheck.scripts.frameworks.own_program.open_models import state_open_models
 from opsk_jobcheck.scripts.frameworks.python.image_models import find_image_side, list_image_models
 from opsk_jobcheck.scripts.frameworks.python.roles import find_loss, find_trainers, forget_name, state_python_roles
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings, get_last_name
@@ -43,6 +44,8 @@ _TRAINERS = re.compile(r"(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO)Trainer")
 """Trainers of TRL, which load a model that is given by its name."""
 _BUILDS = re.compile(r"[A-Z]\w*(For(CausalLM|ConditionalGeneration|MaskedLM|PreTraining)|LMHeadModel)")
 """Classes of transformers that make a model from a configuration."""
+_HUB_NAME = re.compile(r"[\w-]{1,60}/[\w.-]{1,100}")
+"""A name of HuggingFace's hub with its organisation, as programs load models by."""
 _NAME_KEYWORDS = ("pretrained_model_name_or_path", "model_name", "model_id")
 _FUSED_LOSSES = re.compile(
     r"_?apply_liger_kernel(_to_\w+)?|LigerFusedLinear\w*Loss|AutoLigerKernelFor\w+|cce_patch|linear_cross_entropy"
@@ -59,11 +62,12 @@ def state_model(settings: ProgramSettings, invocation: Invocation, reading: Read
         return
     entry = _find_model(settings)
     if entry is None or entry.why or not isinstance(entry.value, str):
+        state_open_models([(call, _find_name(call)) for call in _list_loads(settings)], settings, reading)
         return
     value = entry.value.strip()
     _state_image_side(settings, reading)
     is_folder = "/" in value and value.startswith((".", "/"))
-    if value and len(value) < MAX_NAME and (is_folder or is_public(value)):
+    if value and len(value) < MAX_NAME and (is_folder or is_public(value) or _HUB_NAME.fullmatch(value)):
         _forget_reasons(reading)
         name_model(entry, invocation, reading)
 
@@ -179,8 +183,9 @@ _LOADS = ("import_module", "__import__", "spec_from_file_location")
 
 def _find_name(call: Call) -> Value:
     """Return the argument that names the model of a call."""
-    if call.first.is_known or call.first.name:
-        return call.first
+    first = call.first
+    if first.is_known or first.name or first.options or first.choice:
+        return first
     named = (call.keywords[name] for name in _NAME_KEYWORDS if name in call.keywords)
     return next(named, next(iter(call.keywords.values()), Value()))
 

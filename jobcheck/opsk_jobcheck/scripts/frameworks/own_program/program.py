@@ -12,8 +12,9 @@ from dataclasses import replace
 from opsk.frameworks.settings.huggingface import MICRO
 from opsk.frameworks.settings.usual_settings import LAST_LENGTHS
 from opsk.workload.completion import MASKED
-from opsk.workload.public_models.measured import fixes_length
+from opsk.workload.public_models.measured import fixes_length, is_public
 from opsk.workload.roles import METHOD
+from opsk.workload.unstated.open_models import OPEN_MODELS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     LENGTHS,
@@ -151,7 +152,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         )
     check_loading(settings, findings)
     state_worst_case(settings, invocation, reading, lambda: followed or follow(settings, program, invocation, reading))
-    if not reading.model_name and not all(name in findings.values for name in SHAPE):
+    if not is_public(reading.model_name or "") and not all(name in findings.values for name in SHAPE):
         followed = followed or follow(settings, program, invocation, reading)
         state_parameters(followed, reading, find_inputs(settings))
     if followed is not None:
@@ -235,7 +236,8 @@ def _state_text_length(settings: ProgramSettings, reading: Reading) -> None:
     """State the length to which texts are cut, where no setting states one and the model reads texts."""
     if "model.seq" in reading.findings.values or "model.seq" in reading.findings.unknown:
         return
-    if reading.model_name and not fixes_length(reading.model_name):
+    names = [reading.model_name] if reading.model_name else reading.findings.options.get(OPEN_MODELS, "").split()
+    if names and not any(map(fixes_length, names)):
         state_count(reading, "model.seq", find_text_length(settings))
 
 

@@ -22,9 +22,10 @@ Name = tuple[str, ...]
 class Value:
     """A value of a program: a literal, or the ``name`` of the setting that it is taken from; else it is not known.
 
-    ``words`` are the texts of a list of nothing else, ``choice`` the two values of ``a if test else b``, under the
-    conditions ``test``. ``variable`` is the one of the environment whose default the literal is. ``file`` and ``text``
-    are where it was found by following the program; its own file otherwise.
+    ``words`` are the texts of a list of nothing else, ``options`` the texts of which it is one, ``choice`` the two
+    values of ``a if test else b``, under the conditions ``test``. ``variable`` is the one of the environment whose
+    default the literal is. ``file`` and ``text`` are where it was found by following the program; its own file
+    otherwise.
     """
 
     literal: Scalar = None
@@ -32,6 +33,7 @@ class Value:
     line: int = 0
     is_known: bool = False
     words: Name = ()
+    options: Name = ()
     variable: str = ""
     test: Name = ()
     choice: tuple[Value, ...] = ()

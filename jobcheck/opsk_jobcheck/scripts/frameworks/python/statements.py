@@ -343,7 +343,7 @@ class _Reader:
                 self.switches.add(plain)
 
     def _name_flag(self, words: list[str], keywords: Mapping[str, ast.expr], value: Value) -> list[str]:
-        """Return the long names of a flag, and note where its value is: ``config`` for ``-c, --config``, or ``dest``."""
+        """Return the long names of a flag, and note where its value is: ``config`` of ``-c, --config``, or ``dest``."""
         long = [word[2:] for word in words if word.startswith("--")]
         short = [word[1:] for word in words if word[:1] == "-" and word[:2] != "--"]
         names, stored = long or short, keywords.get("dest")

@@ -1,0 +1,71 @@
+"""Names the models of which a workload trains one, where its script does not tell which, or only how large it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from opsk.workload.public_models.lookup import public_model
+from opsk.workload.public_models.measured import find_measured
+from opsk.workload.public_models.sized_names import find_as_large
+from opsk.workload.workload import Workload
+from opsk.workload.worst_case import MICRO_BATCH
+
+OPEN_MODELS = "open.models"
+"""The option that names the models of which a program trains one, a blank between."""
+MAX_MODELS = 8
+MAX_SHOWN = 3
+SPREAD = 2
+"""What a model of a known size may store over one that is as large: that of so many times the batch."""
+_SHAPE = ("model.layers", "model.hidden", "model.heads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenModels:
+    """Names of the catalogue of which a model is one, or is as large as one (``is_size_alone``), and why."""
+
+    names: tuple[str, ...]
+    why: str
+    is_size_alone: bool = False
+
+
+def find_open_models(workload: Workload) -> OpenModels | None:
+    """Return the models of which a workload trains one; ``None`` where it is known, or may be any."""
+    open_fields = {entry.field for entry in workload.unknown}
+    is_stated = all(getattr(workload.model, field.removeprefix("model.")) for field in _SHAPE)
+    if is_stated and open_fields.isdisjoint(_SHAPE):
+        return None
+    named = dict(workload.options).get(OPEN_MODELS, "").split()
+    if named:
+        is_known = len(named) <= MAX_MODELS and all(map(_is_known, named))
+        others = f" and {len(named) - MAX_SHOWN} others" if len(named) > MAX_SHOWN else ""
+        why = f"the largest of {', '.join(named[:MAX_SHOWN])}{others}, of which the program loads one"
+        return OpenModels(names=tuple(named), why=why) if is_known else None
+    name = workload.model.name
+    if not name or _is_known(name):
+        return None
+    names = find_as_large(name)
+    why = f"the largest of those that are as large as {name} is by its name"
+    return OpenModels(names=names, why=why, is_size_alone=True) if names else None
+
+
+def state_model(workload: Workload, name: str, models: OpenModels) -> Workload:
+    """Return a workload with one of the models, at the largest."""
+    options, plan = dict(workload.options), workload.plan
+    options.pop(OPEN_MODELS, None)
+    if models.is_size_alone:
+        if plan.micro_batch is not None:
+            plan = replace(plan, micro_batch=SPREAD * plan.micro_batch, global_batch=None)
+        if options.get(MICRO_BATCH, "").isdecimal():
+            options[MICRO_BATCH] = str(SPREAD * int(options[MICRO_BATCH]))
+    return replace(
+        workload,
+        model=replace(workload.model, name=name),
+        plan=plan,
+        options=tuple(sorted(options.items())),
+        unknown=tuple(entry for entry in workload.unknown if entry.field not in _SHAPE),
+    )
+
+
+def _is_known(name: str) -> bool:
+    """Return whether opsk predicts a model of this name."""
+    return public_model(name) is not None or find_measured(name) is not None
