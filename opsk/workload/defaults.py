@@ -377,6 +377,11 @@ def _experts(filling: Filling) -> None:
     filling.assume("model.expert_ffn", lambda: (width, "an expert is as wide as the dense MLP") if width else None)
 
 
+def find_usual_length(framework: str | None) -> int:
+    """Return at how many tokens a framework cuts texts unless told otherwise; 0 for one without such a length."""
+    return _LENGTHS.get(framework or "", 0) if framework in _TRAINERS else 0
+
+
 def _has_roles(filling: Filling) -> bool:
     """Return whether more models than the trained one are at work: a preference loss, a rollout engine."""
     return any(name.startswith(ROLE_PREFIXES) for name in filling.options)
@@ -389,8 +394,7 @@ def fill_trainer(filling: Filling) -> None:
     if framework in _TRAINERS:
         batch = _AXOLOTL_BATCH if framework == AXOLOTL else _BATCH
         filling.assume("plan.micro_batch", lambda: (batch, f"{framework} takes {batch} a GPU unless told otherwise"))
-        if framework in _LENGTHS:
-            length = _LENGTHS[framework]
+        if length := find_usual_length(framework):
             filling.assume("model.seq", lambda: (length, f"{framework} cuts at {length} tokens unless told otherwise"))
     if framework == LLAMA_FACTORY:
         why = "llama-factory recomputes all layers unless told otherwise"

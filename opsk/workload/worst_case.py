@@ -12,11 +12,12 @@ from typing import Any
 
 from opsk.workload.completion import Completion, complete
 from opsk.workload.counted_model import COUNTED_INPUT, COUNTED_PLACES, build_largest_shape
-from opsk.workload.defaults import ROLE_PREFIXES, Assumption
+from opsk.workload.defaults import ROLE_PREFIXES, Assumption, find_usual_length
 from opsk.workload.model import ModelShape, StatedModel
 from opsk.workload.plan import Precision, Recompute, Sharding
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import fixes_length
+from opsk.workload.roles import METHOD, REFERENCE
 from opsk.workload.workload import Workload
 
 PREFIX = "worst."
@@ -33,6 +34,7 @@ the bits of a base weight, where it is quantized for sure."""
 _TRAINABLE = "trainable"
 _WEIGHTS = "weights.dtype"
 _FROZEN = "unknown: part of the model is frozen"
+_OF_ADAPTERS = ("unknown: only adapters are trained", "unknown: the weights are quantized")
 _BASE_BITS, _WHOLE_BITS = "adapters.base_bits", "32"
 LOWERING = (
     *("plan.tp", "plan.pp", "plan.cp", "plan.vpp", "plan.dp", "plan.global_batch", "plan.sharding", "plan.recompute"),
@@ -50,10 +52,11 @@ _SHAPE = ("model.layers", "model.hidden", "model.heads")
 class WorstCase:
     """Completed workloads of which the one with the largest memory counts, and why they are the largest.
 
-    ``has_copies`` tells that 16-bit copies of all weights come on top: autocast saves those of a base in 32 bits for
-    the backward pass.
+    ``workload`` is the one that was completed: its options state which other models are in memory. ``has_copies`` tells
+    that 16-bit copies of all weights come on top: autocast saves those of a base in 32 bits for the backward pass.
     """
 
+    workload: Workload
     completions: tuple[Completion, ...]
     assumed: tuple[Assumption, ...]
     has_copies: bool = False
@@ -62,15 +65,16 @@ class WorstCase:
 def find_worst_case(workload: Workload) -> WorstCase | None:
     """Return the worst case of a workload; ``None`` where a value that is not known has no largest effect."""
     options = dict(workload.options)
-    has_roles = any(name.startswith(ROLE_PREFIXES) for name in options)
+    has_unknown_roles = METHOD not in options and any(name.startswith(ROLE_PREFIXES) for name in options)
     counted = build_largest_shape(options, workload.model.name)
-    if not workload.is_training or has_roles or (options.get(CHECKED) != "true" and counted is None):
+    if not workload.is_training or has_unknown_roles or (options.get(CHECKED) != "true" and counted is None):
         return None
     assumed: list[Assumption] = []
     if not (_limit_counted if counted is not None else _limit_trained)(options, assumed):
         return None
     workload = _limit_gpus(workload, assumed)
     _limit_optimizer(options, assumed)
+    options.setdefault("loss.kernel", "native")  # what a framework does unless told otherwise depends on its release
     unknown = {entry.field for entry in workload.unknown}
     model = workload.model if counted is not None else _limit_model(workload, unknown, assumed)
     if model is None:
@@ -113,7 +117,7 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
     if any(entry.model is None or entry.plan is None for entry in completions):
         return None
     has_copies = options.get(_BASE_BITS) == _WHOLE_BITS
-    return WorstCase(completions=completions, assumed=tuple(assumed), has_copies=has_copies)
+    return WorstCase(workload=limited, completions=completions, assumed=tuple(assumed), has_copies=has_copies)
 
 
 def _state_precision(workload: Workload, precision: Precision | None) -> Workload:
@@ -145,6 +149,7 @@ def _limit_trained(options: dict[str, str], assumed: list[Assumption]) -> bool:
     if ADAPTER_RANK in options:
         rank, targets = options[ADAPTER_RANK], options[ADAPTER_TARGETS]
         del options[_TRAINABLE]
+        options.pop(REFERENCE, None)  # it is the trained model with its adapters off
         options |= {"adapters": "lora", "adapters.rank": rank, "adapters.targets": targets, "adapters.dropout": "true"}
         why = "the base is no larger than it is unquantized"
         if ADAPTER_BASE in options:
@@ -154,7 +159,9 @@ def _limit_trained(options: dict[str, str], assumed: list[Assumption]) -> bool:
             options[_BASE_BITS] = _WHOLE_BITS
         assumed.append(Assumption(field=_TRAINABLE, value=f"LoRA rank {rank}", why=why))
         return True
-    if options.get(TRAINED) != "true":
+    # where its trainer tells which models there are, adapters and bits of the base are all that is not known
+    are_models_known = METHOD in options and options[_TRAINABLE].startswith(_OF_ADAPTERS)
+    if options.get(TRAINED) != "true" and not are_models_known:
         return False
     why = options.pop(_TRAINABLE).removeprefix("unknown: ")
     assumed.append(Assumption(field=_TRAINABLE, value="all", why=f"{why}: training all of it takes more"))
@@ -201,6 +208,8 @@ def _limit_model(workload: Workload, unknown: set[str], assumed: list[Assumption
     if shape is None or unknown & set(_SHAPE):
         is_stated = all(getattr(stated, field.removeprefix("model.")) for field in (*_SHAPE, "model.seq"))
         return stated if is_stated else None
+    if stated.seq is None and "model.seq" not in unknown and find_usual_length(workload.framework):
+        return stated
     if stated.seq is None or "model.seq" in unknown:
         # an encoder has no more tokens than positions either, or those of a window of fixed length
         if not shape.learned_positions or (shape.encoder_layers and shape.encoder_seq < shape.seq):

@@ -11,7 +11,7 @@ import numpy as np
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.memory.interval import Interval
 from opsk.costmodel.roles import Moment, Phase, RoleMemory, predict_roles
-from opsk.costmodel.table import MemoryTable, Range
+from opsk.costmodel.table import MemoryTable, PredictionTable, Range
 from opsk.costmodel.uncertainty.verdict import compute_verdict
 from opsk.hardware.spec import ClusterSpec
 from opsk.units import as_gib
@@ -52,6 +52,19 @@ def advise_roles(
         roles=memory,
         role_changes=changes,
     )
+
+
+def predict_largest_phase(roles: RoleSet, cluster: ClusterSpec, efficiency: Efficiency) -> PredictionTable:
+    """Return the prediction with the memory of the phase that takes most of a GPU at the most.
+
+    Raises
+    ------
+    OpskError
+        When the actor cannot be predicted.
+    """
+    memory = predict_roles(roles, cluster, efficiency)
+    largest = max(memory.moments, key=lambda moment: moment.total.high / moment.capacity_bytes)
+    return replace(memory.prediction, memory=build_memory_table(replace(memory, binding=largest)))
 
 
 def build_memory_table(memory: RoleMemory) -> MemoryTable:

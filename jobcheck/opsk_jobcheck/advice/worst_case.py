@@ -20,10 +20,12 @@ from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision
+from opsk.workload.roles import complete_roles
 from opsk.workload.smallest_case import find_smallest_case
 from opsk.workload.workload import Workload
-from opsk.workload.worst_case import find_worst_case
+from opsk.workload.worst_case import WorstCase, find_worst_case
 from opsk_jobcheck.advice.advice import Advice
+from opsk_jobcheck.advice.roles import predict_largest_phase
 
 MAX_SHARE = 0.9
 """Share of a GPU's memory up to which the largest case fits."""
@@ -87,7 +89,7 @@ def predict_limit(workload: Workload, bare: Advice, efficiency: Efficiency) -> L
         return None
     try:
         rows = [
-            (entry, predict_case(entry.model, entry.plan, bare.cluster, efficiency, has_copies=case.has_copies))
+            (entry, _predict_models(case, entry.model, entry.plan, bare.cluster, efficiency))
             for entry in case.completions
             if entry.model is not None and entry.plan is not None
         ]
@@ -97,6 +99,29 @@ def predict_limit(workload: Workload, bare: Advice, efficiency: Efficiency) -> L
         return None
     completion, prediction = max(rows, key=lambda row: float(row[1].memory.total_bytes.high))
     return Limit(completion=completion, prediction=prediction, assumed=case.assumed)
+
+
+def _predict_models(
+    case: WorstCase, model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency
+) -> PredictionTable:
+    """Return the prediction of a largest case, that of its largest phase where a job holds several models.
+
+    Raises
+    ------
+    OpskError
+        When it cannot be predicted.
+    """
+    plan = _choose_16_bits(plan, cluster)
+    roles = complete_roles(case.workload, model, plan)
+    if roles is not None:
+        return predict_largest_phase(roles, cluster, efficiency)
+    return predict_case(model, plan, cluster, efficiency, has_copies=case.has_copies)
+
+
+def _choose_16_bits(plan: Plan, cluster: ClusterSpec) -> Plan:
+    """Return the plan in fp16 where it is in bf16 and the GPU has none, which takes as much."""
+    is_lacking = plan.precision is Precision.BF16 and "bf16" not in cluster.node.gpu.peak_flop_per_s
+    return replace(plan, precision=Precision.FP16) if is_lacking else plan
 
 
 def predict_case(
@@ -109,9 +134,7 @@ def predict_case(
     OpskError
         When it cannot be predicted.
     """
-    if plan.precision is Precision.BF16 and "bf16" not in cluster.node.gpu.peak_flop_per_s:
-        plan = replace(plan, precision=Precision.FP16)
-    prediction = predict_one(model, plan, cluster, efficiency)
+    prediction = predict_one(model, _choose_16_bits(plan, cluster), cluster, efficiency)
     if not has_copies:
         return prediction
     total = prediction.memory.total_bytes

@@ -238,3 +238,24 @@ def test_what_a_release_recomputes_by_itself_is_no_limit() -> None:
     assert advice.is_limit
     assert advice.completion.plan is not None
     assert advice.completion.plan.recompute is Recompute.NONE
+
+
+PREFERENCES = (
+    "from trl import DPOConfig, DPOTrainer\n"
+    "model = AutoModelForCausalLM.from_pretrained('{model}')\n"
+    "a = DPOConfig('out', per_device_train_batch_size=2, max_length=1024, bf16=True)\n"
+    "DPOTrainer(model=model, args=a, peft_config=LoraConfig(r=rank())).train()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "verdict"), [("Qwen/Qwen2.5-0.5B", Verdict.FITS), ("Qwen/Qwen2.5-7B", Verdict.UNKNOWN)]
+)
+def test_preferences_fit_where_training_all_next_to_a_reference_does(model: str, verdict: Verdict) -> None:
+    advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n", PREFERENCES.format(model=model))
+    assert advice.verdict is verdict
+    assert advice.is_limit is (verdict is Verdict.FITS)
+    if advice.prediction is not None:
+        # 0.5 B parameters: 16 bytes a trained one and 4 bytes of the reference
+        assert float(advice.prediction.memory.total_bytes.high) > 0.494e9 * (16 + 4)
+        assert any("at most" in row for row in lines(advice))

@@ -7,9 +7,17 @@ from dataclasses import replace
 import pytest
 
 from opsk.workload.model import StatedModel
-from opsk.workload.plan import Optimizer, Precision, Sharding, StatedPlan
+from opsk.workload.plan import Loss, Optimizer, Precision, Sharding, StatedPlan
+from opsk.workload.roles import METHOD, REFERENCE, REFERENCE_BITS, SEQUENCES
 from opsk.workload.workload import Unknown, Workload
-from opsk.workload.worst_case import CHECKED, MICRO_BATCH, TRAINED, find_worst_case
+from opsk.workload.worst_case import (
+    ADAPTER_RANK,
+    ADAPTER_TARGETS,
+    CHECKED,
+    MICRO_BATCH,
+    TRAINED,
+    find_worst_case,
+)
 
 WORKLOAD = Workload(
     framework=None,
@@ -90,3 +98,45 @@ def test_a_sequence_has_no_more_tokens_than_learned_positions(name: str, seq: in
 @pytest.mark.parametrize("name", ["resnet50", "openai/whisper-small"])
 def test_the_length_is_not_asked_for_where_the_model_fixes_it(name: str) -> None:
     assert find_worst_case(replace(leave_open("model.seq"), model=StatedModel(name=name))) is not None
+
+
+DPO = {METHOD: "dpo", SEQUENCES: "2", REFERENCE: "gpu", REFERENCE_BITS: "32"}
+
+
+def test_a_trainer_whose_models_are_known_trains_the_whole_model_at_most() -> None:
+    why = {"trainable": "unknown: only adapters are trained (LoraConfig, train.py:3)"}
+    case = find_worst_case(leave_open(**why, **DPO))
+    assert case is not None
+    assert "adapters" not in dict(case.workload.options)
+    assert dict(case.workload.options)[REFERENCE] == "gpu"
+
+
+def test_the_reference_of_adapters_of_known_rank_is_the_model_itself() -> None:
+    why = {"trainable": "unknown: only adapters are trained (LoraConfig, train.py:3)"}
+    case = find_worst_case(leave_open(**why, **DPO, **{ADAPTER_RANK: "8", ADAPTER_TARGETS: "all"}))
+    assert case is not None
+    assert REFERENCE not in dict(case.workload.options)
+
+
+def test_models_that_are_not_known_have_no_limit() -> None:
+    assert find_worst_case(leave_open(**DPO, trainable="unknown: the memory of its models (dpo) is not known")) is None
+    assert find_worst_case(leave_open(**{REFERENCE: "gpu"})) is None
+
+
+def test_a_length_that_nothing_states_is_the_one_at_which_the_framework_cuts() -> None:
+    workload = replace(
+        WORKLOAD, framework="trl", model=StatedModel(name="Qwen/Qwen2.5-0.5B"), options=((CHECKED, "true"),)
+    )
+    case = find_worst_case(workload)
+    model = case.completions[0].model if case is not None else None
+    assert model is not None
+    assert model.seq == 1024
+    assert find_worst_case(replace(workload, framework="hf-trainer")) is None
+
+
+def test_logits_are_whole_where_the_loss_depends_on_the_release() -> None:
+    workload = replace(WORKLOAD, framework="trl", model=StatedModel(name="Qwen/Qwen2.5-0.5B", seq=512))
+    case = find_worst_case(workload)
+    plan = case.completions[0].plan if case is not None else None
+    assert plan is not None
+    assert plan.loss is Loss.PLAIN

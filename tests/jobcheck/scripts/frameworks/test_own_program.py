@@ -651,3 +651,13 @@ def test_two_configurations_state_nothing() -> None:
     source += "other = BertConfig(num_hidden_layers=3)\n"
     script = "#!/bin/bash\n#SBATCH --gres=gpu:1\npython main.py\n"
     assert read_script(script, file="job.sh", files={"main.py": source}).model.hidden is None
+
+
+@pytest.mark.parametrize(("flags", "is_quantised"), [("", False), ("--bits 8", True), ("--bits 16", False)])
+def test_a_base_is_quantized_where_one_of_the_alternatives_of_a_condition_holds(
+    flags: str, *, is_quantised: bool
+) -> None:
+    source = "p.add_argument('--bits', type=int, default=16)\nif args.bits in [4, 8]:\n"
+    source += "    kwargs = dict(load_in_4bit=args.bits == 4)\nloss.backward()\n"
+    options = dict(read(f"{RUN} {SHAPE} {flags}", {"train.py": source}).options)
+    assert ("trainable" in options) is is_quantised

@@ -9,6 +9,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, BAS
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.findings import Findings
 
+_WHOLE_BITS = "32"
 _SIXTEEN = ("bf16", "bfloat16", "fp16", "float16", "half", "auto")
 PREFERENCE_KINDS = frozenset({*names.LOSSES, *names.GENERATING})
 """Trainers whose roles are read."""
@@ -67,9 +68,14 @@ def _read_reference(settings: RoleSettings, findings: Findings, *, usual_bits: i
     is_kl_off = findings.options[roles.METHOD] in names.GENERATING and settings.word(*names.BETA) in ("0", "0.0")
     if is_kl_off or ADAPTERS in findings.options or BASE_BITS in findings.options:
         return
-    word = (settings.word("torch_dtype", "dtype") or "").rpartition(".")[2].lower()
+    entry = settings.entry("torch_dtype", "dtype")
     findings.options[roles.REFERENCE] = (roles.WeightPlace.GPU if is_certain else roles.WeightPlace.PERHAPS).value
-    findings.options[roles.REFERENCE_BITS] = "16" if word in _SIXTEEN else str(usual_bits)
+    if entry is not None and entry.why:
+        bits = _WHOLE_BITS  # a format that is not known is the widest, and may be half of that
+    else:
+        word = str(entry.value).rpartition(".")[2].lower() if entry is not None else ""
+        bits = "16" if word in _SIXTEEN else str(usual_bits)
+    findings.options[roles.REFERENCE_BITS] = bits
 
 
 def _read_generating(settings: RoleSettings, findings: Findings, *, usual_share: str) -> None:

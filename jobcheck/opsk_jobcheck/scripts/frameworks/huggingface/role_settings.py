@@ -9,7 +9,7 @@ from opsk.workload.defaults import ROLE_PREFIXES
 from opsk.workload.roles import METHOD
 from opsk_jobcheck.scripts.bash.expansion import ARGUMENTS_UNKNOWN
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION, is_only_about_adapters
 from opsk_jobcheck.scripts.launchers.programs import Program, parse_program_arguments
 from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.config_file import Entry
@@ -131,7 +131,7 @@ def mark_roles_unknown(findings: Findings, what: str, line: int) -> None:
     method = findings.options.get(METHOD)
     for name in [name for name in findings.options if name.startswith(ROLE_PREFIXES)]:
         del findings.options[name]
-    if OPTION not in findings.options:
+    if OPTION not in findings.options or is_only_about_adapters(findings.options):
         file, number = findings.locate(line)
         shown = f", {file}:{number}" if line else f", {findings.file}"
         kind = f"the memory of its models ({method}) is not known" if method else "other models are in memory too"

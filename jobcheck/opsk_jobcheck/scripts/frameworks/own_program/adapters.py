@@ -49,6 +49,7 @@ _HARMLESS_OF_UNSLOTH = frozenset(
     | {"finetune_language_layers", "finetune_attention_modules"}
 )
 _UNSLOTH = ("FastLanguageModel", "FastModel", "FastVisionModel", "FastLlamaModel")
+_UNSLOTH_SWITCH = "unsloth"
 _LORA_FIELDS = frozenset({"r", "target_modules", "lora_dropout", "bias"})
 _DEFAULTS = (Setting(name="lora_r", value="8"), Setting(name="lora_target_modules", value="q_proj,v_proj"))
 """PEFT's own, for the models that it knows by name as Llama, Mistral, Qwen2 and Gemma."""
@@ -116,6 +117,8 @@ def state_largest_adapters(settings: ProgramSettings, findings: Findings) -> Non
     read = find_adapters([*_DEFAULTS, Setting(name="lora_target_modules", value=words or "all")], "trl", kind="lora")
     if read is not None:
         findings.options |= {ADAPTER_RANK: str(rank), ADAPTER_TARGETS: read.get(TARGETS, "all"), **of_unsloth}
+        if of_unsloth:
+            _state_recompute_by(configs[0], settings, findings)
 
 
 def _find_unsloth(maker: Call, settings: ProgramSettings) -> Mapping[str, str] | None:
@@ -182,9 +185,13 @@ def _find_base(settings: ProgramSettings) -> list[Setting] | None:
 def _state_recompute(settings: ProgramSettings, findings: Findings) -> None:
     """State that layers are recomputed where the base is prepared for training, which switches it on by itself."""
     for call in _list_active(settings, _PREPARES) or ():
-        switch = call.keywords.get("use_gradient_checkpointing")
-        if switch is None or switch.literal is True:
-            text = settings.source.get_line(call.line) if settings.source is not None else ""
-            entry = Entry(value="full", file=settings.file, line=call.line, text=text)
-            if "plan.recompute" not in findings.values:
-                findings.state("plan.recompute", "full", entry.line, entry.text, file=entry.file)
+        _state_recompute_by(call, settings, findings)
+
+
+def _state_recompute_by(call: Call, settings: ProgramSettings, findings: Findings) -> None:
+    """State that layers are recomputed by what a call does unless told otherwise: PEFT's preparation, or Unsloth."""
+    switch = call.keywords.get("use_gradient_checkpointing")
+    if "plan.recompute" in findings.values or not (switch is None or switch.literal in (True, _UNSLOTH_SWITCH)):
+        return
+    text = settings.source.get_line(call.line) if settings.source is not None else ""
+    findings.state("plan.recompute", "full", call.line, text, file=settings.file)

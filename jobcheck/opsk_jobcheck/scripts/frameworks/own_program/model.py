@@ -206,6 +206,8 @@ def state_trained_part(settings: ProgramSettings, reading: Reading, *, framework
     if has_adapters:
         findings.options.pop(TRAINABLE, None)
     elif TRAINABLE in findings.options:
+        if trainers:
+            state_python_roles(trainers[0], settings, findings)
         return
     parts = {name for name in source.functions if _get_part(name)}
     for call in source.calls:
@@ -218,6 +220,8 @@ def state_trained_part(settings: ProgramSettings, reading: Reading, *, framework
         what = "the weights are quantized" if is_quantised else _get_part(call.function)
         if what and settings.is_active(call) is not False:
             findings.options[TRAINABLE] = f"unknown: {what} ({call.function}, {settings.file}:{call.line})"
+            if trainers and is_only_about_adapters(findings.options):
+                state_python_roles(trainers[0], settings, findings)
             return
     if trainers:
         state_python_roles(trainers[0], settings, findings)

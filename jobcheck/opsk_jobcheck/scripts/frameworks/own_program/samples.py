@@ -23,9 +23,21 @@ _SEVERAL = re.compile(
 """Words of programs that work on several texts or images of a sample at a time."""
 
 
-def check_samples(invocation: Invocation, text: str, findings: Findings) -> bool:
-    """State, and return, whether nothing says that a sample has several parts of the size that is known."""
+_OF_ROLES = re.compile(r"(?i)episode|rollouts?|pairwise|negatives|contrastive|retriev\w*")
+"""Those of them that programs of trainers on preferences, or on answers, have anyway."""
+
+
+def check_samples(invocation: Invocation, text: str, findings: Findings, *, has_roles: bool = False) -> bool:
+    """State, and return, whether nothing says that a sample has several parts of the size that is known.
+
+    Parameters
+    ----------
+    has_roles
+        Whether a trainer is known that works on answers, or pairs of them: how many they are is stated with its roles.
+    """
     words = " ".join(word for word in invocation.shown_words if len(word) < MAX_WORD)
+    if has_roles:
+        words, text = _OF_ROLES.sub("", words), _OF_ROLES.sub("", text)
     is_one = not has_several_parts(words) and not has_several_parts(text)
     if is_one:
         findings.options[CHECKED] = "true"

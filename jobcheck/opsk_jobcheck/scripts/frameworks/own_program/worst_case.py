@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from opsk.frameworks.settings.usual_settings import BATCHES
 from opsk.workload import smallest_case
+from opsk.workload.roles import METHOD
 from opsk.workload.worst_case import MICRO_BATCH, TRAINED
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
@@ -51,9 +52,10 @@ def state_worst_case(
         Follows the program.
     """
     findings = reading.findings
-    if settings.source is None or settings.closed or find_trainers(settings):
+    has_roles = METHOD in findings.options
+    if settings.source is None or settings.closed or (find_trainers(settings) and not has_roles):
         return
-    if not check_samples(invocation, "\n".join(settings.source.lines), findings):
+    if not check_samples(invocation, "\n".join(settings.source.lines), findings, has_roles=has_roles):
         return
     _state_batch(settings, findings)
     if is_only_about_adapters(findings.options) and len(list_loaded(settings)) == 1:

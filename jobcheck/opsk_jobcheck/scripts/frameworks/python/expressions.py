@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from opsk_jobcheck.scripts.frameworks.python.source import HAS_BF16, MAX_TEXT_CHARS, Name, Value
+from opsk_jobcheck.scripts.frameworks.python.source import HAS_BF16, MAX_TEXT_CHARS, OR, Name, Value
 
 MAX_CHOICES = 4
 MAX_WORDS = 64
@@ -50,6 +50,8 @@ def parse_value(node: Any, depth: int = 0) -> Value:
         return _parse_attribute(node)
     if kind in _TESTS and (answer := _parse_test(node)) is not None:
         return answer
+    if kind is ast.Call and _names_format(node) and depth < MAX_CHOICES:
+        return parse_value(node.args[1], depth + 1)
     if kind is ast.Call:
         variable = _parse_variable(node, depth) if depth < MAX_CHOICES else None
         return Value(line=line) if variable is None else variable
@@ -87,6 +89,12 @@ def _parse_attribute(node: ast.Attribute) -> Value:
     return Value(name=node.attr, line=node.lineno)
 
 
+def _names_format(call: ast.Call) -> bool:
+    """Return whether a call makes a number format of its name: ``getattr(torch, args.dtype)``."""
+    is_named = get_name(call.func) == "getattr" and len(call.args) > 1
+    return is_named and isinstance(call.args[0], ast.Name) and call.args[0].id == "torch"
+
+
 def _parse_variable(call: ast.Call, depth: int) -> Value | None:
     """Return a variable of the environment with its default, as text or as a number; ``None`` for any other call."""
     name = get_name(call.func)
@@ -115,6 +123,8 @@ def parse_condition(test: ast.expr) -> Name:
     """Return a test as conditions: names of settings, or a question mark."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return tuple(part for value in test.values[:8] for part in parse_condition(value))
+    if isinstance(test, ast.BoolOp):
+        return _join([parse_condition(value) for value in test.values])
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = parse_condition(test.operand)
         return negate(inner) or ("?",)
@@ -131,6 +141,9 @@ def _parse_comparison(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> N
     name = get_name(left)
     if isinstance(left, ast.Name) and name == "__name__":
         return ()
+    if name and isinstance(right, _SEQUENCES) and isinstance(operator, ast.In | ast.NotIn):
+        tests = [_parse_comparison(left, ast.Eq(), part) for part in right.elts]
+        return _join(tests) if isinstance(operator, ast.In) else negate(_join(tests))
     if not name or not isinstance(right, ast.Constant):
         return ("?",)
     if right.value is None and isinstance(operator, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
@@ -142,6 +155,22 @@ def _parse_comparison(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> N
 
 def negate(test: Name) -> Name:
     """Return the conditions of the other branch."""
-    if len(test) != 1 or test[0] == "?":
-        return ("?",) if test else ()
-    return (test[0][1:],) if test[0].startswith("-") else (f"-{test[0]}",)
+    if len(test) == 1:
+        return tuple(map(_negate_one, test[0].split(OR)))
+    if not test:
+        return ()
+    return _join([(_negate_one(part) if OR not in part else "?",) for part in test])
+
+
+def _negate_one(condition: str) -> str:
+    """Return the opposite of a condition without alternatives."""
+    if condition == "?":
+        return "?"
+    return condition[1:] if condition.startswith("-") else f"-{condition}"
+
+
+def _join(tests: list[Name]) -> Name:
+    """Return one condition of which one alternative has to hold; a question mark where that is not told."""
+    if len(tests) > MAX_CHOICES or not all(len(test) == 1 for test in tests):
+        return ("?",)
+    return (OR.join(test[0] for test in tests) or "?",)

@@ -21,6 +21,7 @@ from opsk_jobcheck.scripts.frameworks.program_files import compose_settings, lis
 from opsk_jobcheck.scripts.frameworks.python.parts import list_parts
 from opsk_jobcheck.scripts.frameworks.python.source import (
     HAS_BF16,
+    OR,
     Call,
     PythonSource,
     Value,
@@ -184,13 +185,18 @@ class ProgramSettings:
 
     def _holds(self, conditions: Sequence[str], depth: int = 0) -> bool | None:
         """Return whether all conditions hold."""
+        results = [self._holds_any(condition.split(OR), depth) for condition in conditions]
+        return False if False in results else None if None in results else True
+
+    def _holds_any(self, alternatives: Sequence[str], depth: int) -> bool | None:
+        """Return whether one of the alternatives of a condition holds."""
         results: list[bool | None] = []
-        for condition in conditions:
+        for condition in alternatives:
             name, equals, expected = condition.lstrip("-").partition("=")
             entry = self.resolve(Value(name=name), depth + 1) if condition != "?" else Entry(why="?")
             is_on = None if entry.why else str(entry.value) == expected if equals else _is_true(entry.value)
             results.append(is_on if is_on is None or not condition.startswith("-") else not is_on)
-        return False if False in results else None if None in results else True
+        return True if True in results else None if None in results else False
 
     def _make_entry(self, value: Value, text: str) -> Entry:
         """Return a value of the Python file with its line."""

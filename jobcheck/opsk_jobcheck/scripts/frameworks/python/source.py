@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 MAX_TEXT_CHARS = 200
+OR = "\x1f"
+"""What stands between the alternatives of a condition."""
 FREEZES = "requires_grad_(False)"
 """The name of a call, or an assignment, that freezes parameters."""
 HAS_BF16 = "is_bf16_supported"
@@ -51,7 +53,8 @@ class Call:
     """A call: the last part of the function's name, its arguments, and the conditions under which it runs.
 
     A condition is the name of a setting, with a dash before where it must be off, and ``=`` and a value behind where it
-    must have that one (``kind=lora``); one that is anything else is ``?``. ``is_followed`` tells that it is in another
+    must have that one (``kind=lora``); one that is anything else is ``?``. Of alternatives, with `OR` between them, one
+    must hold. ``is_followed`` tells that it is in another
     file, where following the program came to it.
     """
 

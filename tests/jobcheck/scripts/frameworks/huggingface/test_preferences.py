@@ -117,3 +117,28 @@ def test_a_trainer_that_a_python_file_makes_is_read_from_it(
     text = PYTHON.format(name=name, settings=settings, more=more)
     read = read_script(f"{HEAD}torchrun --nproc_per_node 8 train_it.py\n", file="job.sh", files={"train_it.py": text})
     assert dict(read.options).get(option) == value
+
+
+COPY = (
+    "from trl import DPOConfig, DPOTrainer, ModelConfig, TrlParser\n"
+    "args, model_args = TrlParser((DPOConfig, ModelConfig)).parse_args_and_config()\n"
+    "kind = choose(model_args)\n"
+    "model = AutoModelForCausalLM.from_pretrained(model_args.model_name_or_path, torch_dtype=kind())\n"
+    "peft_config = get_peft_config(model_args)\n"
+    "DPOTrainer(model, None, args=args, peft_config=peft_config).train()\n"
+)
+
+
+def test_a_reference_of_a_format_that_is_computed_has_32_bits_at_most() -> None:
+    command = f"python align.py {FLAGS} --use_peft --lora_r 8 --gradient_checkpointing"
+    workload = read_script(f"{HEAD}{command}\n", file="job.sh", files={"align.py": COPY})
+    found = dict(workload.options)
+    assert found["roles.method"] == "dpo"
+    assert found["roles.reference.bits"] == "32"
+    assert "only adapters are trained" in found["trainable"]
+
+
+def test_adapters_do_not_hide_that_other_models_are_not_known() -> None:
+    source = COPY.replace("DPO", "GRPO").replace("args=args", "args=GRPOConfig(use_vllm=ask())")
+    workload = read_script(f"{HEAD}python align.py {FLAGS} --use_peft\n", file="job.sh", files={"align.py": source})
+    assert "its models (grpo)" in dict(workload.options)["trainable"]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from opsk_jobcheck.scripts.frameworks.python.source import Value
+from opsk_jobcheck.scripts.frameworks.python.source import OR, Value
 from opsk_jobcheck.scripts.frameworks.python.statements import MAX_CHARS, read_python
 
 
@@ -95,7 +95,7 @@ def test_calls_have_their_arguments_and_conditions() -> None:
     assert calls["LoraConfig"].conditions == ("lora", "-full")
     assert calls["LoraConfig"].keywords["r"] == Value(literal=8, line=2, is_known=True)
     assert calls["LoraConfig"].keywords["alpha"].name == "alpha"
-    assert calls["go"].conditions == ("?",)
+    assert calls["go"].conditions == (f"-lora{OR}full",)
 
 
 @pytest.mark.parametrize(
@@ -128,3 +128,27 @@ def test_a_text_that_takes_python_a_square_of_its_length_to_parse_is_not_read() 
     before = time.process_time()
     assert read_python("x = f'" + "{a}" * 40_000 + "'\n").why
     assert time.process_time() - before < 1.0
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("args.bits in (4, 8)", (f"bits=4{OR}bits=8",)),
+        ("args.bits not in (4, 8)", ("-bits=4", "-bits=8")),
+        ("args.dtype in ['auto', None]", (f"dtype=auto{OR}-dtype",)),
+        ("args.lora or args.qlora", (f"lora{OR}qlora",)),
+        ("not (args.lora or args.qlora)", ("-lora", "-qlora")),
+        ("args.lora or f()", (f"lora{OR}?",)),
+        ("args.bits in sizes", ("?",)),
+        ("args.bits in (1, 2, 3, 4, 5)", ("?",)),
+    ],
+)
+def test_one_of_several_alternatives_has_to_hold(test: str, expected: tuple[str, ...]) -> None:
+    assert read_python(f"if {test}:\n  go()\n").calls[-1].conditions == expected
+
+
+def test_a_number_format_may_be_given_by_its_name() -> None:
+    call = read_python("m = Model.from_pretrained('x', torch_dtype=getattr(torch, args.dtype))").calls[0]
+    assert call.keywords["torch_dtype"].name == "dtype"
+    call = read_python("m = Model.from_pretrained('x', torch_dtype=getattr(other, args.dtype))").calls[0]
+    assert call.keywords["torch_dtype"].name == ""
