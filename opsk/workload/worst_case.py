@@ -25,6 +25,8 @@ CHECKED = f"{PREFIX}checked"
 """The option that states that a sample of the program is one text or one image, as far as its text says (``true``)."""
 MICRO_BATCH = f"{PREFIX}micro_batch"
 """The option that states how many samples a GPU works on at most."""
+MAX_TOKENS = f"{PREFIX}seq"
+"""The option that states how many tokens a sample has at most."""
 TRAINED = f"{PREFIX}trained"
 """The option that states that no other model is in memory, whatever part is trained (``true``)."""
 ADAPTER_RANK, ADAPTER_TARGETS = f"{PREFIX}adapters.rank", f"{PREFIX}adapters.targets"
@@ -76,7 +78,7 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
     _limit_optimizer(options, assumed)
     options.setdefault("loss.kernel", "native")  # what a framework does unless told otherwise depends on its release
     unknown = {entry.field for entry in workload.unknown}
-    model = workload.model if counted is not None else _limit_model(workload, unknown, assumed)
+    model = workload.model if counted is not None else _limit_model(workload, unknown, options, assumed)
     if model is None:
         return None
     changes: dict[str, Any] = {}
@@ -199,9 +201,16 @@ def _limit_optimizer(options: dict[str, str], assumed: list[Assumption]) -> None
         assumed.append(Assumption(field="plan.optimizer", value="adam", why=f"{name} keeps no more states"))
 
 
-def _limit_model(workload: Workload, unknown: set[str], assumed: list[Assumption]) -> StatedModel | None:
+def _limit_model(
+    workload: Workload, unknown: set[str], options: dict[str, str], assumed: list[Assumption]
+) -> StatedModel | None:
     """Return the largest model that it can be; ``None`` where none is known."""
     stated = workload.model
+    if (stated.seq is None or "model.seq" in unknown) and options.get(MAX_TOKENS, "").isdecimal():
+        why = "the model has positions for no more tokens"
+        assumed.append(Assumption(field="model.seq", value=int(options[MAX_TOKENS]), why=why))
+        stated = replace(stated, seq=int(options[MAX_TOKENS]))
+        unknown = unknown - {"model.seq"}
     shape = public_model(stated.name or "")
     if fixes_length(stated.name) and not unknown & set(_SHAPE):
         return stated

@@ -259,3 +259,57 @@ def test_preferences_fit_where_training_all_next_to_a_reference_does(model: str,
         # 0.5 B parameters: 16 bytes a trained one and 4 bytes of the reference
         assert float(advice.prediction.memory.total_bytes.high) > 0.494e9 * (16 + 4)
         assert any("at most" in row for row in lines(advice))
+
+
+def test_of_several_batches_the_largest_counts() -> None:
+    source = (
+        "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+        "model = AutoModelForCausalLM.from_pretrained('HuggingFaceTB/SmolLM2-135M')\n"
+        "first = TrainingArguments('a', per_device_train_batch_size=4, bf16=True)\n"
+        "second = TrainingArguments('b', per_device_train_batch_size=8, bf16=True)\nmax_seq_length = 512\n"
+        "Trainer(model=model, args=first).train()\nTrainer(model=model, args=second).train()\n"
+    )
+    advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n", source)
+    assert (advice.verdict, advice.is_limit) == (Verdict.FITS, True)
+    assert [entry.value for entry in advice.assumed if entry.field == "plan.micro_batch"] == [8]
+
+
+CONFIGURED = (
+    "from transformers import {kind}, AutoModelForMaskedLM, Trainer, TrainingArguments\n{more}"
+    "model = AutoModelForMaskedLM.from_config({kind}({sizes}))\n"
+    "a = TrainingArguments('out', per_device_train_batch_size=4)\nTrainer(model=model, args=a).train()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "tokens"),
+    [
+        ("BertConfig", "num_hidden_layers=4, max_position_embeddings=256", 256),
+        ("RobertaConfig", "num_hidden_layers=4, max_position_embeddings=258", 256),
+        ("GPT2Config", "n_layer=4", 1024),
+        ("BertConfig", "num_hidden_layers=4, max_position_embeddings=choose()", None),
+        ("LlamaConfig", "num_hidden_layers=2, hidden_size=256, max_position_embeddings=256", None),  # rotated
+    ],
+)
+def test_a_text_has_no_more_tokens_than_the_configuration_has_positions(
+    kind: str, sizes: str, tokens: int | None
+) -> None:
+    source = CONFIGURED.format(kind=kind, sizes=sizes, more="")
+    advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n", source)
+    assert (advice.verdict is Verdict.FITS) is (tokens is not None)
+    assert [entry.value for entry in advice.assumed if entry.field == "model.seq"] == ([tokens] if tokens else [])
+
+
+@pytest.mark.parametrize(
+    ("more", "vocab"),
+    [
+        ("tokenizer.train(files, vocab_size=30_000)\n", 30_000),
+        ("tokenizer = AutoTokenizer.from_pretrained('roberta-base')\n", 50_265),
+        ("tokenizer = AutoTokenizer.from_pretrained(folder)\n", None),
+        ("a.train(files, vocab_size=30_000)\nb.train(files, vocab_size=8_000)\n", None),
+    ],
+)
+def test_a_model_has_the_words_of_the_one_tokenizer_of_its_program(more: str, vocab: int | None) -> None:
+    source = CONFIGURED.format(kind="BertConfig", sizes="num_hidden_layers=4, vocab_size=len(tokenizer)", more=more)
+    script = "#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n"
+    assert read_script(script, file="job.sh", files={"train.py": source}).model.vocab == vocab

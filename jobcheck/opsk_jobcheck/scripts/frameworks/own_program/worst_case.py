@@ -107,9 +107,13 @@ def _spreads_layers(settings: ProgramSettings) -> bool:
 
 def _list_batches(settings: ProgramSettings) -> Iterator[int | None]:
     """Yield the batches that are named; ``None`` for one that is not known."""
-    entry = settings.find((*FIELDS["plan.micro_batch"], *BATCHES))
+    names = (*FIELDS["plan.micro_batch"], *BATCHES)
+    entry = settings.find(names)
     if entry is not None and not entry.why:
         yield _parse_batch(entry.value)
+        return
+    if each := settings.find_each(names):
+        yield from (None if row.why else _parse_batch(row.value) for row in each)
         return
     for call in settings.source.calls if settings.source is not None else ():
         value = call.keywords.get("batch_size") if _LOADERS.fullmatch(call.function) else None

@@ -87,6 +87,13 @@ class ProgramSettings:
             return None
         return self._find_in_source(names, with_attributes=with_attributes)
 
+    def find_each(self, names: Sequence[str]) -> list[Entry]:
+        """Return the values that settings of these names have, where several state one in the program's own calls."""
+        source, is_given = self.source, any(get_last_name(name) in names for name, _ in (*self.given, *self.of_files))
+        if is_given or self.closed or source is None or not source.changed.keys().isdisjoint(names):
+            return []
+        return self._find_passed(names)
+
     def replace_calls(self, calls: Sequence[Call]) -> None:
         """Take other calls for those of the program."""
         if self.source is not None:
