@@ -23,12 +23,18 @@ _KIND = re.compile(r"[\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:
 _FRAME = re.compile(r'\s*File "(?:[^"]{0,400}/)?(?P<file>[^"/]{1,100})", line (?P<line>\d{1,7})')
 _AFTER_BYTES = 240
 _HANDLED = re.compile(
-    r"\b(?:retrying|retry loop|trying again|will (?:be )?(?:retr|ignor|skip)\w+|falling back"
+    r"\b(?:retrying|retry loop|trying again|will (?:be )?(?:retr|ignor|skip)\w+|falling back|skipp(?:ed|ing)"
     r"|Trial \d{1,7} failed with value)",
     re.IGNORECASE,
 )
-_IGNORED = ("Exception ignored ", "the following exception was raised", "Could not load bitsandbytes native library")
-"""What stands above a traceback that ended nothing: Python's of destructors, Sphinx's, and that of an optional part."""
+_IGNORED = (
+    "Exception ignored ", "the following exception was raised", "Could not load bitsandbytes native library",
+    "--- Logging error ---", "Error in atexit._run_exitfuncs:", "processing of request from (",
+    "exception calling callback for <Future", "handle: <Handle ", "handle: <TimerHandle ", "```",
+)  # fmt: skip
+"""What stands above a traceback that ended nothing: Python's of destructors, of calls of the logger, of what is done at
+exit, of requests (socketserver), of call-backs (concurrent.futures, asyncio); Sphinx's, that of an optional part, and
+the beginning of a quotation in Markdown."""
 _PLAIN_ENDS = ("KeyboardInterrupt", "SystemExit", "SignalException", "InterruptedError")
 _LONGEST_PREFIX_CHARS = 120
 _LEVELS = frozenset(("DEBUG", "INFO", "NOTE", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"))

@@ -28,7 +28,9 @@ TRIED_AGAIN = re.compile(
     r"\b(?:(?<!exceeded error )re-?try(?:ing)?\b(?! (?:count )?(?:exceeded|between|failed))|retry loop"
     r"|(?<!and )(?<!then )try(?:ing)? again|\brestarting\b"
     r"|attempt \d+ (?:of|/)|\(\d+ of \d+\)"
-    r"|falling back|continuing (?:on|with)|will be ignored|ignoring|Exception ignored)|^\W{0,3}skip(?:ped|ping)?\b",
+    r"|falling back|continuing (?:on|with)|will be (?:ignored|skipped)|ignoring|Exception ignored"
+    r"|skipp(?:ed|ing) (?:(?:this|the|that|it|one) )?(?:step|batch|sample|iteration|update|run|trial|file|example)"
+    r")|^\W{0,3}skip(?:ped|ping)?\b",
     re.IGNORECASE,
 )
 """The program goes on after what such a line tells of; the same without these words may have ended it."""

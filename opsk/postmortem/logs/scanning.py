@@ -15,6 +15,7 @@ from opsk.postmortem.logs.exceptions import is_plain_end, read_exception, read_r
 from opsk.postmortem.logs.header import Heading, LineClock, NamedRank, parse_log_name
 from opsk.postmortem.logs.kernel import scan_quoted_xids
 from opsk.postmortem.logs.lines import LogLine, find_label_ranks, find_line, read_fields
+from opsk.postmortem.logs.losses import RECOVERED, is_number_again
 from opsk.postmortem.logs.matching import TEXT_CHARS, Finder, FindingSet, Match, build_finder
 from opsk.postmortem.logs.openings import Opening
 from opsk.postmortem.logs.pieces import BROKEN, Piece, ReadLimits, describe_limits, open_log, read_limited_pieces
@@ -231,6 +232,8 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         fields |= read_torchrun_report(piece.data, line)
         if hosts := read_hosts(piece.data, line):
             fields["hosts"] = hosts
+    elif signature.follow == "loss" and is_number_again(piece.data, line):
+        fields["event"], role = RECOVERED, Role.CONFIRMATION
     elif signature.follow == "tasks":
         fields |= read_jax_tasks(piece.data, line)
     elif signature.follow == "what":

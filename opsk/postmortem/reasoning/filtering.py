@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from opsk.postmortem.logs.losses import RECOVERED
 from opsk.postmortem.logs.matching import TRIED_AGAIN
 from opsk.postmortem.reasoning.candidate import PROCESS_ENDS
 from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequences
@@ -27,6 +28,12 @@ CASCADE_WORDS = re.compile(
     r"|Engine core initialization failed|due to an exception in a background process|See root cause above"
     r"|ActorDiedError|ActorUnavailableError|WorkerCrashedError|RayActorError"
 )
+_AT_EXIT = re.compile(
+    r"OSError: handle is closed|new (?:futures|threads?) (?:after|at) (?:interpreter )?shutdown"
+    r"|ValueError: (?:Queue|Pool|Executor) \S{1,80} is closed|process object is closed"
+)
+"""What threads and pools raise when their program has closed what they wait on: multiprocessing (connection.py,
+queues.py, process.py), concurrent.futures (thread.py, process.py), CPython's _threadmodule.c."""
 _CONFIG_TYPES = frozenset(
     ("ArgumentError", "ConfigKeyError", "ConfigAttributeError", "MissingMandatoryValue", "ValidationError",
      "ParserError", "HydraException", "OmegaConfBaseException", "FileNotFoundError", "PermissionError",
@@ -147,6 +154,8 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
         return replace(finding, role=Role.CONFIRMATION)  # cut off: the exception itself is missing
     if kind == "KeyboardInterrupt" and not finding.fields.get("handled"):
         return replace(finding, role=Role.ROOT, failure=FailureClass.CANCELLED)
+    if finding.role is Role.ROOT and _AT_EXIT.search(message):
+        return replace(finding, role=Role.CONFIRMATION)
     if finding.role is not Role.ROOT or CASCADE_WORDS.search(message):
         return replace(finding, role=Role.CASCADE)
     if finding.fields.get("handled"):
@@ -189,6 +198,8 @@ BEFORE_S, AFTER_S = 120.0, 600.0
 """Kernel messages count from this long before a job's start until this long after its end [s]."""
 _JOB_CGROUP = re.compile(r"job_(\d+)")
 _NETWORK_FLUSH = "5"
+_AS_BEFORE = 3
+"""A loss that was a number again this often after it was none will be so the next time."""
 _FAILED = ("FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL")
 """Slurm's states of jobs that ended badly by themselves."""
 
@@ -215,6 +226,16 @@ def filter_findings(
         if finding.signature != "python.exception" and finding.role is not Role.ADVICE
     }
     handled = {(each.source, each.line): each.count for each in job_findings if each.fields.get("handled")}
+    again = {_name_report(each): each.count for each in job_findings if each.fields.get("event") == RECOVERED}
+
+    def went_on(finding: Finding) -> bool:
+        """Return whether the program itself says, or shows by what it reports later, that it went on."""
+        if finding.count * _AS_BEFORE <= again.get(_name_report(finding), 0):
+            return True
+        is_handled = finding.count <= handled.get((finding.source, finding.line), 0)
+        goes_on = is_handled or TRIED_AGAIN.search(finding.text) is not None
+        return finding.origin is Origin.JOB_LOG and goes_on and not was_in_vain(finding, evidence.ranks)
+
     filtered, dropped = [], []
     for finding in job_findings:
         if finding.signature == "python.exception":
@@ -228,12 +249,7 @@ def filter_findings(
             finding = replace(finding, role=Role.CASCADE)
         elif finding.signature == "slurm.node_failure":
             finding = replace(finding, place=Place())  # the node named is the one that printed it, which lives
-        elif (
-            finding.role is Role.ROOT
-            and finding.origin is Origin.JOB_LOG
-            and (TRIED_AGAIN.search(finding.text) or finding.count <= handled.get((finding.source, finding.line), 0))
-            and not was_in_vain(finding, evidence.ranks)
-        ):
+        elif finding.role is Role.ROOT and went_on(finding):
             finding = replace(finding, role=Role.CONFIRMATION)
         if finding.role is Role.ROOT and find_level(finding) == "DEBUG":
             finding = replace(finding, role=Role.ADVICE, failure=None)
@@ -245,6 +261,11 @@ def filter_findings(
     changed = demote_consequences(believe_quoted_xids(filtered, steps), dropped, steps, node_of_rank)
     has_failed = evidence.job is not None and evidence.job.state.startswith(_FAILED)
     return demote_survived(changed, evidence.ranks, has_failed=has_failed)
+
+
+def _name_report(finding: Finding) -> tuple[str, str, int | None]:
+    """Return by what the reports of one loss are known: their signature, log and rank."""
+    return finding.signature, finding.source, finding.place.rank
 
 
 def find_window(evidence: Evidence) -> tuple[float, float]:

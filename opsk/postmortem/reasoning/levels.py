@@ -6,14 +6,14 @@ import re
 
 from opsk.postmortem.values import Finding, Origin
 
-_LEVEL = re.compile(r"^.{0,120}?(?<![\w./-])(?<![A-Za-z] )(?<!UCX  )(?P<level>DEBUG|WARN(?:ING)?)(?![\w/-])")
+_LEVEL = re.compile(r"^.{0,120}?(?<![\w./-])(?<![A-Za-z] )(?<!UCX  )(?P<level>DEBUG|INFO|WARN(?:ING)?)(?![\w/-])")
 """Levels of Python's logging, as most formats show them; NCCL and UCX write WARN before what ends them."""
 
 
 def find_level(finding: Finding) -> str:
-    """Return ``DEBUG`` or ``WARNING`` where a program's logger wrote a line at that level, else nothing."""
+    """Return ``DEBUG``, ``INFO`` or ``WARNING`` where a program's logger wrote a line at that level, else nothing."""
     match = _LEVEL.match(finding.text) if finding.origin is Origin.JOB_LOG else None
-    return "" if match is None else "DEBUG" if match["level"] == "DEBUG" else "WARNING"
+    return "" if match is None else "WARNING" if match["level"].startswith("WARN") else match["level"]
 
 
 _PYTHON_WARNS = re.compile(r"\.pyx?:\d{1,6}: \w{0,40}Warning: ")

@@ -151,15 +151,19 @@ def demote_survived(
         if finding.role is not Role.ROOT or finding.origin is not Origin.JOB_LOG:
             return False
         is_of_one = source not in of_several
-        if not has_failed and find_level(finding) == "WARNING":
+        level = find_level(finding) if not has_failed else ""
+        if level == "WARNING":
             return _find_size(source, ranks) - order > _WARNED_GOES_ON_BYTES
+        if level == "INFO" and finding.failure in _CAUGHT and is_of_one and not _ends_program(finding):
+            return _find_size(source, ranks) - order > _GOES_ON_TIMED_BYTES
         if finding.signature in _MEETS and not has_failed and is_of_one and not is_labelled(finding):
             return order < _find_step_before_last(source, ranks) or goes_on(finding, timed_bytes=0)
         if finding.failure in _OF_A_RUN and last[source] < runs.get(source, -1) and is_of_one:
             return True
         if finding.failure in _CAUGHT and not _ends_program(finding) and works_on(source):
             return True
-        if finding.failure not in _SURVIVABLE:
+        is_of_ended_program = finding.failure in _OF_A_RUN and bool(finding.fields.get("top"))
+        if finding.failure not in _SURVIVABLE and not is_of_ended_program:
             return False
         if order < trials.get(source, -1):
             return True

@@ -1,0 +1,125 @@
+"""Is a run that ended well called no failure, though errors stand in its text, and a failure one beside such text?
+
+Each text is composed after what a program, a library or Python itself prints in such a case.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: E501 -- lines are quoted as programs print them
+from pathlib import Path
+
+import pytest
+
+from opsk.postmortem.logs import LogFile, read_logs
+from opsk.postmortem.reasoning import explain
+
+TOP = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 88, in <module>\n    main()\n  File "/home/u/train.py", line 41, in main\n    score(batch)\n'
+THREAD = (
+    "Exception in thread Thread-3:\nTraceback (most recent call last):\n"
+    '  File "/opt/lib/python3.10/threading.py", line 1016, in _bootstrap_inner\n    self.run()\n'
+)
+LOGGING = (
+    "--- Logging error ---\nTraceback (most recent call last):\n"
+    '  File "/opt/lib/python3.11/logging/__init__.py", line 1110, in emit\n    msg = self.format(record)\n'
+    '  File "/opt/lib/python3.11/logging/__init__.py", line 377, in getMessage\n    msg = msg % self.args\n'
+    "TypeError: not all arguments converted during string formatting\n"
+    'Call stack:\n  File "/home/u/train.py", line 88, in <module>\n    main()\n'
+    "Message: 'model loaded from'\nArguments: ('/data/model',)\n"
+)
+
+
+def steps(first: int, last: int, loss: str = "2.3100") -> str:
+    return "".join(f"step {step} | loss: {loss} | 1.23 s/step\n" for step in range(first, last))
+
+
+def rows(count: int) -> str:
+    return "".join(f"sample {number} scored, answer of {number} tokens\n" for number in range(count))
+
+
+GOOD = {
+    "a call of the logger that was wrong": steps(0, 9) + LOGGING,
+    "a call of the logger that was wrong, at the start": LOGGING + rows(3),
+    "threads of writers whose queue was closed when the program ended": (
+        steps(0, 40) + THREAD
+        + '  File "/opt/lib/python3.10/multiprocessing/queues.py", line 117, in get\n    res = self._recv_bytes()\n'
+        '  File "/opt/lib/python3.10/multiprocessing/connection.py", line 136, in _check_closed\n    raise OSError("handle is closed")\n'
+        "OSError: handle is closed\n"
+    ),
+    "a pool that got work while the interpreter ended": (
+        rows(40) + THREAD + "RuntimeError: cannot schedule new futures after interpreter shutdown\n"
+    ),
+    "a validation loss that is no number now and then": "".join(
+        steps(epoch * 20, epoch * 20 + 20, "1.2034") + "epoch average {'loss': nan, 'D1': 0.07}\n" for epoch in range(8)
+    ),
+    "one loss that is no number, of a batch that was skipped": steps(0, 20) + steps(20, 21, "nan") + steps(21, 60),
+    "a message of a handler that a logger writes at level INFO": (
+        "INFO:root:Encountered exception when loading checkpoint Error(s) in loading state_dict for Net:\n"
+        "INFO:root:training from the beginning\n" + "".join(f"INFO:root:[{at}, 10] loss: 1.234 lr 1e-4\n" for at in range(200))
+    ),
+    "a score that a library refused, and the script's next programs": (
+        rows(20) + TOP + "ValueError: Input contains NaN, infinity or a value too large for dtype('float64').\n" + rows(600)
+    ),
+    "runs that are skipped, and a run's own last words": (
+        "INFO:ours:|2024-08-25 07:17:49| Run 1 Error: DataLoader worker (pid(s) 3004121) exited unexpectedly, This run will be skipped.\n"
+        "INFO:ours:|2024-08-25 07:21:33| Run 2 Error: DataLoader worker (pid 3036087) is killed by signal: Segmentation fault. , This run will be skipped.\n"
+        "INFO:ours:|2024-08-25 07:21:33| MAE: 0.0001\nINFO:ours:|2024-08-25 07:21:33| Experiment Success\n"
+    ),
+    "a server's client that went away": (
+        "Exception occurred during processing of request from ('10.0.0.7', 41222)\nTraceback (most recent call last):\n"
+        '  File "/opt/lib/python3.11/socketserver.py", line 691, in process_request_thread\n    self.finish_request(request, client_address)\n'
+        "ValueError: not a number\n" + rows(2)
+    ),
+    "what is registered to be done at the end": (
+        steps(0, 40) + "Error in atexit._run_exitfuncs:\nTraceback (most recent call last):\n"
+        '  File "/opt/lib/python3.10/site-packages/tool/report.py", line 12, in close\n    self.sink.flush()\nValueError: I/O operation on closed file.\n'
+    ),
+    "tests that ask for exceptions": (
+        "============================= test session starts ==============================\ncollected 12 items\n"
+        "tests/test_train.py ...x........                                         [100%]\n"
+        "Captured: ValueError: shapes (3,4) and (5,) not aligned\n"
+        "======================== 11 passed, 1 xfailed in 3.21s =========================\n"
+    ),
+    "one sample that a program skips, as it says below": (
+        rows(4) + 'Traceback (most recent call last):\n  File "/home/u/data.py", line 41, in load\n    img = read(path)\n'
+        "ValueError: cannot identify image file 'a.jpg'\nSkipping sample 4711\n" + rows(2)
+    ),
+    "a model's answer that quotes a traceback": (
+        "Prompt 7: why does my program fail?\nAnswer: You see this output:\n```\n" + TOP
+        + "KeyError: 'weights'\n```\nThe key is not there: use dict.get.\n" + rows(4)
+    ),
+}  # fmt: skip
+FAILED = {
+    "a loss that stays no number": (steps(0, 20) + steps(20, 60, "nan"), "numeric"),
+    "a loss that is no number at the end": (steps(0, 20) + steps(20, 21, "nan") + TOP + "FloatingPointError: Loss is nan, stopping\n", "numeric"),
+    "a wrong call of the logger above the exception that ended the program": (
+        LOGGING + rows(3) + TOP + "KeyError: 'weights'\n", "software",
+    ),
+    "queues that closed because the program failed": (
+        steps(0, 9) + TOP + "IndexError: list index out of range\n" + THREAD
+        + '  File "/opt/lib/python3.10/multiprocessing/connection.py", line 136, in _check_closed\n    raise OSError("handle is closed")\n'
+        "OSError: handle is closed\n", "software",
+    ),
+    "a score that a library refused last": (rows(20) + TOP + "ValueError: Input contains NaN.\n", "numeric"),
+    "a refusal that a logger writes at level INFO as its last": (
+        rows(9) + "INFO:root:Error(s) in loading state_dict for Net:\n", "config",
+    ),
+}  # fmt: skip
+
+
+def find_class(text: str, folder: Path) -> tuple[str, str]:
+    log = folder / "slurm-4711.out"
+    log.write_text(text)
+    report = explain(read_logs([LogFile(path=log)], processes=1))
+    return report.root.failure.value if report.root is not None else "", report.state
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_a_run_that_ended_well_is_no_failure_whatever_its_text_says(kind: str, tmp_path: Path) -> None:
+    failure, state = find_class(GOOD[kind], tmp_path)
+    assert (failure, state != "failed") == ("", True)
+
+
+@pytest.mark.parametrize("kind", FAILED)
+def test_a_failure_beside_innocent_text_is_found(kind: str, tmp_path: Path) -> None:
+    text, failure = FAILED[kind]
+    assert find_class(text, tmp_path)[0] == failure
