@@ -35,6 +35,7 @@ from opsk.workload.roles import complete_roles
 from opsk.workload.serving import Serving, complete_serving
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import Advice, find_guesses
+from opsk_jobcheck.advice.long_texts import doubt_long_texts
 from opsk_jobcheck.advice.missing_values import MissingValue, find_missing_values, state_values
 from opsk_jobcheck.advice.open_models import advise_open_models
 from opsk_jobcheck.advice.placement import PlacementAdvice, PlacementRequest, advise_live_placement, advise_placement
@@ -196,7 +197,8 @@ class Adviser:
                 room=find_room(bare, self.efficiency) if self.search else None,
             )
         try:
-            return advise_open_input(self._predict(bare, constraints), self.efficiency)
+            predicted = doubt_long_texts(self._predict(bare, constraints), self.efficiency)
+            return advise_open_input(predicted, self.efficiency)
         except OpskError as error:  # a GPU without bf16, above all
             limited = advise_worst_case(bare, self.efficiency)
             return limited if limited is not None else replace(bare, why_unknown=(error.message,))

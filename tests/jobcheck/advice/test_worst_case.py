@@ -313,3 +313,26 @@ def test_a_model_has_the_words_of_the_one_tokenizer_of_its_program(more: str, vo
     source = CONFIGURED.format(kind="BertConfig", sizes="num_hidden_layers=4, vocab_size=len(tokenizer)", more=more)
     script = "#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n"
     assert read_script(script, file="job.sh", files={"train.py": source}).model.vocab == vocab
+
+
+SPREAD = (
+    "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+    "model = AutoModelForCausalLM.from_pretrained('{model}', device_map='auto')\n"
+    "a = TrainingArguments('out', per_device_train_batch_size=1, bf16=True)\nmax_seq_length = 512\n"
+    "Trainer(model=model, args=a).train()\n"
+)
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    ["python", "accelerate launch --num_processes 1", "torchrun --nproc_per_node=1", "deepspeed --num_gpus 1"],
+)
+@pytest.mark.parametrize(
+    ("model", "verdict"), [("Qwen/Qwen2.5-14B", Verdict.UNKNOWN), ("Qwen/Qwen2.5-0.5B", Verdict.FITS)]
+)
+def test_one_process_with_layers_on_all_gpus_runs_out_of_none_and_fits_where_one_gpu_is_enough(
+    launcher: str, model: str, verdict: Verdict
+) -> None:
+    advice = advise(f"#!/bin/bash\n#SBATCH --gres=gpu:4\n{launcher} train.py\n", SPREAD.format(model=model))
+    assert advice.verdict is verdict
+    assert not any("do nothing" in row for row in lines(advice, Detail.LONG))

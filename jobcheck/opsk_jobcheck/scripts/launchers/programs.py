@@ -123,6 +123,8 @@ _TOOLS = frozenset(
 """Packages whose modules are tools: ``python -m wandb sync``."""
 _TOKENIZERS = re.compile(r"train\w{0,20}_(tokeni[sz]er|bpe|sentencepiece|spm|vocab)s?$", re.IGNORECASE)
 """Programs that count words on CPUs."""
+_SHOWS = re.compile(r"(plot|draw|visuali[sz]e|analy[sz]e|summari[sz]e|inspect|compare|report)_", re.IGNORECASE)
+"""Programs that show what was trained: ``plot_training.py``."""
 _PREPARES = re.compile(
     r"(prepare|make|build|create|generate|download|collect|split|sample|filter|clean)_\w{0,60}?"
     r"(data|datasets?|splits?|corpus|samples|pairs|jsonl|shards)$",
@@ -428,7 +430,7 @@ def _is_other(name: str, *, is_module: bool) -> bool:
     if _HARNESS.search(name) or (is_module and name.partition(".")[0] in _TOOLS):
         return True
     names = name.split(".") if is_module else [name.rpartition("/")[2].removesuffix(".py")]
-    if _TOKENIZERS.search(names[-1]) or _PREPARES.match(names[-1]):
+    if _TOKENIZERS.search(names[-1]) or _PREPARES.match(names[-1]) or _SHOWS.match(names[-1]):
         return True
     is_other = any(_OTHER.search(name) for name in names) or (not is_module and _FOLDER.search(name) is not None)
     return is_other and not _TRAINS.search(names[-1])

@@ -15,6 +15,7 @@ from dataclasses import replace
 from opsk.frameworks.settings.huggingface import MICRO, STEPS
 from opsk.frameworks.settings.usual_settings import BATCHES
 from opsk.workload.completion import DECODER_LENGTH, ENCODER_LENGTH, MASKED
+from opsk.workload.unstated.long_texts import CUT_TEXTS
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.huggingface.model import SHAPE, find_public_name, read_model
 from opsk_jobcheck.scripts.frameworks.huggingface.preferences import PREFERENCE_KINDS, read_preferences
@@ -45,7 +46,12 @@ from opsk_jobcheck.scripts.launchers.programs import (
 )
 from opsk_jobcheck.scripts.settings.arguments import get_arguments, iterate_settings
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry, list_entries
-from opsk_jobcheck.scripts.settings.findings import Findings, mark_all_unknown, state_data_parallel_only
+from opsk_jobcheck.scripts.settings.findings import (
+    Findings,
+    mark_all_unknown,
+    parse_boolean,
+    state_data_parallel_only,
+)
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
 
 TRAINER, TRAINER_DEEPSPEED = "hf-trainer", "hf-trainer+deepspeed"
@@ -122,6 +128,9 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
     is_trl = match.framework in (TRL, TRL_ACCELERATE)
     read_settings(config, findings, lengths=_LENGTHS_TRL if is_trl else (*LENGTHS, "max_length"))
     _doubt_batch(config, findings)
+    packing = config.entry("packing")
+    if is_trl and not config.why and (packing is None or (not packing.why and parse_boolean(packing.value) is False)):
+        findings.options[CUT_TEXTS] = "true"
     read_memory(config, findings)
     if _TRANSLATES.fullmatch(program.file):
         findings.options.setdefault(ENCODER_LENGTH, "1024")

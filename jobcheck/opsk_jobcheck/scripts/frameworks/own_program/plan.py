@@ -21,6 +21,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.numbers import DDP, FSDP, doub
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings, get_last_name
 from opsk_jobcheck.scripts.frameworks.python.source import Call, PythonSource
 from opsk_jobcheck.scripts.launchers.programs import Program, list_flag_names
+from opsk_jobcheck.scripts.settings.arguments import get_arguments
 from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import parse_boolean, state_data_parallel_only
 from opsk_jobcheck.scripts.settings.reader import Reading
@@ -44,6 +45,11 @@ _STARTERS = frozenset(
 )
 """Launchers that start a rank a GPU, or compare themselves what they are given with the GPUs."""
 
+_MAPS = frozenset({"auto", "balanced", "balanced_low_0", "sequential"})
+"""Ways in which transformers spreads the layers of a model over GPUs."""
+_RANKS = ("--num-processes", "--nproc-per-node", "--nproc-per-machine", "--num-gpus")
+"""Flags of launchers that state how many processes they start."""
+
 
 def find_few_ranks(settings: ProgramSettings, invocation: Invocation, reading: Reading, tasks: int | None) -> str:
     """Return why a program that starts no ranks by itself may use some of the GPUs only."""
@@ -51,6 +57,8 @@ def find_few_ranks(settings: ProgramSettings, invocation: Invocation, reading: R
     if (gpus or 1) < 2:
         return ""
     words = {word.rpartition("/")[2] for word in invocation.shown_words if len(word) < 4096}
+    if words & _STARTERS and (reason := explain_spread(settings, invocation, gpus)):
+        return reason
     if words & _STARTERS or (settings.source is not None and any(map(_SPAWNS.search, settings.source.imports))):
         return ""
     if "srun" not in words:
@@ -58,6 +66,26 @@ def find_few_ranks(settings: ProgramSettings, invocation: Invocation, reading: R
     count = tasks or 1
     what = f"srun starts {count} {'task' if count == 1 else 'tasks'} on a node, for {per_node or gpus} GPUs"
     return "" if count == per_node else what
+
+
+def spreads_layers(settings: ProgramSettings) -> bool:
+    """Return whether a program loads its one model with layers on all GPUs of its process: the Trainer copies none."""
+    loads = list(settings.source.find_calls("from_pretrained")) if settings.source is not None else []
+    maps = [call.keywords["device_map"] for call in loads if "device_map" in call.keywords]
+    return bool(maps) and all(value.is_known and value.literal in _MAPS for value in maps)
+
+
+def explain_spread(settings: ProgramSettings, invocation: Invocation, gpus: int | None) -> str:
+    """Return that one process has the layers of its model on all GPUs; empty where it has not, or there are more."""
+    if (gpus or 1) < 2 or not spreads_layers(settings) or not _starts_one_rank(invocation):
+        return ""
+    return f"one process has the layers of its model on {gpus} GPUs ({settings.file}: device_map)"
+
+
+def _starts_one_rank(invocation: Invocation) -> bool:
+    """Return whether a launcher is told to start one process."""
+    flags = get_arguments(invocation).flags
+    return any(name in flags and flags[name].value.known == "1" for name in _RANKS)
 
 
 def state_plan(settings: ProgramSettings, program: Program, invocation: Invocation, reading: Reading) -> None:

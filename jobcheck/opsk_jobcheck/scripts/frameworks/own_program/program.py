@@ -14,6 +14,7 @@ from opsk.frameworks.settings.usual_settings import LAST_LENGTHS
 from opsk.workload.completion import MASKED
 from opsk.workload.public_models.measured import fixes_length, is_public
 from opsk.workload.roles import METHOD
+from opsk.workload.unstated.long_texts import CUT_TEXTS
 from opsk.workload.unstated.open_models import OPEN_MODELS
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
@@ -49,9 +50,9 @@ from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
     state_lengths_and_batches,
     state_numbers,
 )
-from opsk_jobcheck.scripts.frameworks.own_program.plan import find_few_ranks, state_plan
+from opsk_jobcheck.scripts.frameworks.own_program.plan import explain_spread, find_few_ranks, state_plan
 from opsk_jobcheck.scripts.frameworks.own_program.samples import check_samples, find_inputs
-from opsk_jobcheck.scripts.frameworks.own_program.text_lengths import find_text_length
+from opsk_jobcheck.scripts.frameworks.own_program.text_lengths import cuts_texts, find_text_length
 from opsk_jobcheck.scripts.frameworks.own_program.worst_case import check_loading, state_worst_case
 from opsk_jobcheck.scripts.frameworks.python.recipes import (
     RECIPE_FRAMEWORKS,
@@ -129,11 +130,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     _state_text_length(settings, reading)
     if settings.source is not None and any("MaskedLM" in call.owner for call in settings.source.calls):
         findings.options[MASKED] = "true"
-    reason = find_few_ranks(settings, invocation, reading, tasks)
-    if reason:
-        findings.mark_unknown("plan.dp", reason, invocation.line)
-    if reason and "plan.micro_batch" in findings.values:
-        findings.mark_unknown("plan.micro_batch", reason, invocation.line)
+    _doubt_ranks(find_few_ranks(settings, invocation, reading, tasks), invocation, reading)
     state_loss(settings, reading)
     if not framework and WEIGHTS not in findings.options:
         read_weights(find_weight_format(settings), findings)
@@ -228,12 +225,23 @@ def read_own_parts(invocation: Invocation, reading: Reading, *, is_trl: bool = F
     if not reading.model_name:
         state_model(settings, invocation, reading)
     _state_text_length(settings, reading)
+    _doubt_ranks(explain_spread(settings, invocation, findings.get("plan.gpus")), invocation, reading)
     check_loading(settings, findings)
     state_worst_case(settings, invocation, reading, lambda: followed or follow(settings, program, invocation, reading))
 
 
+def _doubt_ranks(reason: str, invocation: Invocation, reading: Reading) -> None:
+    """Mark as unknown what depends on the ranks, where there may be fewer than GPUs."""
+    if reason:
+        reading.findings.mark_unknown("plan.dp", reason, invocation.line)
+    if reason and "plan.micro_batch" in reading.findings.values:
+        reading.findings.mark_unknown("plan.micro_batch", reason, invocation.line)
+
+
 def _state_text_length(settings: ProgramSettings, reading: Reading) -> None:
     """State the length to which texts are cut, where no setting states one and the model reads texts."""
+    if cuts_texts(settings):
+        reading.findings.options[CUT_TEXTS] = "true"
     if "model.seq" in reading.findings.values or "model.seq" in reading.findings.unknown:
         return
     names = [reading.model_name] if reading.model_name else reading.findings.options.get(OPEN_MODELS, "").split()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
 from opsk_jobcheck.scripts.frameworks.python.source import Call
 from opsk_jobcheck.scripts.settings.config_file import Entry
-from opsk_jobcheck.scripts.settings.findings import parse_integer
+from opsk_jobcheck.scripts.settings.findings import parse_boolean, parse_integer
 
 _CUTS = re.compile(r"(\w+_)?tokeni[sz]er|(batch_)?encode_plus")
 _TRUNCATIONS = (True, "longest_first", "only_first", "only_second")
@@ -30,6 +30,14 @@ def find_text_length(settings: ProgramSettings) -> Entry | None:
     known = [(parse_integer(entry.value), entry) for entry in rows if entry is not None and entry.value is not None]
     numbers = [(number, entry) for number, entry in known if number is not None and number > 0]
     return max(numbers, key=lambda row: row[0])[1] if len(numbers) == len(rows) else None
+
+
+def cuts_texts(settings: ProgramSettings) -> bool:
+    """Return whether a program hands TRL texts that it cuts, and does not fill samples up with several of them."""
+    if settings.source is None or settings.closed or not any(settings.source.find_calls("SFTTrainer")):
+        return False
+    packing = settings.find(("packing",))
+    return packing is None or (not packing.why and parse_boolean(packing.value) is False)
 
 
 def _find_sft_length(settings: ProgramSettings) -> Entry | None:

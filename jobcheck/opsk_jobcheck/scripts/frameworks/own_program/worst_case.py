@@ -17,6 +17,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.adapters import state_largest_
 from opsk_jobcheck.scripts.frameworks.own_program.following import is_one_model
 from opsk_jobcheck.scripts.frameworks.own_program.model import list_loaded
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
+from opsk_jobcheck.scripts.frameworks.own_program.plan import spreads_layers
 from opsk_jobcheck.scripts.frameworks.own_program.samples import check_samples
 from opsk_jobcheck.scripts.frameworks.python.parts import is_installed
 from opsk_jobcheck.scripts.frameworks.python.roles import find_trainers
@@ -36,8 +37,6 @@ _OTHER_LOADING = re.compile(
     r"|adafactor|\bsgd\b|half\(|float8|fp8|layer_indices|pop\(|num_hidden_layers|n_layer"
 )
 """Words of programs that may take less memory than training the whole model with Adam does."""
-_MAPS = frozenset({"auto", "balanced", "balanced_low_0", "sequential"})
-"""Ways in which transformers spreads the layers of a model over GPUs."""
 _LOADERS = re.compile(r"\w*Loader\w*|BatchSampler")
 
 
@@ -93,16 +92,9 @@ def _state_batch(settings: ProgramSettings, findings: Findings) -> None:
     if sizes and None not in sizes:
         # one process that has several GPUs may gather what all of them put out on the first (nn.DataParallel), unless
         # it has the layers of one model on them
-        is_copied = "plan.dp" in findings.unknown and not _spreads_layers(settings)
+        is_copied = "plan.dp" in findings.unknown and not spreads_layers(settings)
         gathered = (findings.get("plan.gpus") or 1) if is_copied else 1
         findings.options[MICRO_BATCH] = str(gathered * max(size for size in sizes if size is not None))
-
-
-def _spreads_layers(settings: ProgramSettings) -> bool:
-    """Return whether a program loads its one model with layers on all GPUs of its process: the Trainer copies none."""
-    loads = list(settings.source.find_calls("from_pretrained")) if settings.source is not None else []
-    maps = [call.keywords["device_map"] for call in loads if "device_map" in call.keywords]
-    return bool(maps) and all(value.is_known and value.literal in _MAPS for value in maps)
 
 
 def _list_batches(settings: ProgramSettings) -> Iterator[int | None]:
