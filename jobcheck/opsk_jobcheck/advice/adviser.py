@@ -35,9 +35,7 @@ from opsk.workload.roles import complete_roles
 from opsk.workload.serving import Serving, complete_serving
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice.advice import Advice, find_guesses
-from opsk_jobcheck.advice.long_texts import doubt_long_texts
 from opsk_jobcheck.advice.missing_values import MissingValue, find_missing_values, state_values
-from opsk_jobcheck.advice.open_models import advise_open_models
 from opsk_jobcheck.advice.placement import PlacementAdvice, PlacementRequest, advise_live_placement, advise_placement
 from opsk_jobcheck.advice.problems import (
     apply_launcher_ranks,
@@ -54,8 +52,10 @@ from opsk_jobcheck.advice.room import find_room
 from opsk_jobcheck.advice.script_runs import RunVerdict, ScriptRuns, choose_decisive_run
 from opsk_jobcheck.advice.search import SearchResult, Waste, WasteKind, find_idle_gpus, search_improvements
 from opsk_jobcheck.advice.serving import advise_serving
-from opsk_jobcheck.advice.size_ranges import advise_open_input, advise_over_range
 from opsk_jobcheck.advice.suggestions import Question
+from opsk_jobcheck.advice.unstated.long_texts import doubt_long_texts
+from opsk_jobcheck.advice.unstated.open_models import advise_open_models
+from opsk_jobcheck.advice.unstated.size_ranges import advise_open_input, advise_over_range
 from opsk_jobcheck.advice.worst_case import advise_smallest_case, advise_worst_case
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState

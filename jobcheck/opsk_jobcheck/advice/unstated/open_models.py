@@ -14,7 +14,7 @@ from opsk.workload.completion import Assumption, complete
 from opsk.workload.defaults import ROLE_PREFIXES
 from opsk.workload.unstated.open_models import find_open_models, state_model
 from opsk_jobcheck.advice.advice import Advice
-from opsk_jobcheck.advice.size_ranges import advise_over_range
+from opsk_jobcheck.advice.unstated.size_ranges import advise_over_range
 from opsk_jobcheck.advice.worst_case import advise_worst_case, fits_for_sure, predict_case
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 
