@@ -288,7 +288,8 @@ def _read(
     is_own = may_be_own_program(framework, is_read=chosen is not None)
     if command is not None and is_own and (not chosen or chosen[1].weight <= MAX_OWN_WEIGHT):
         tasks = compute_tasks_per_node(launch, resources)
-        framework = name_framework(framework, read_own_program(command, reading, tasks=tasks))
+        trainer = read_own_program(command, reading, tasks=tasks)
+        framework = name_framework(framework, trainer, is_read=chosen is not None)
     if command is not None and not chosen and not reading.model_name:
         reading.model_name = find_public_name(collect_flags(get_arguments(command)))
     name = _read_named_configs(reading)

@@ -320,6 +320,13 @@ SPREAD = (
     "model = AutoModelForCausalLM.from_pretrained('{model}', device_map='auto')\n"
     "a = TrainingArguments('out', per_device_train_batch_size=1, bf16=True)\nmax_seq_length = 512\n"
     "Trainer(model=model, args=a).train()\n"
+
+
+ADAPTED = (
+    "{imports}\nfrom transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+    "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-3B', torch_dtype=torch.bfloat16)\n"
+    "model = get_peft_model(model, LoraConfig({rank}))\nmax_seq_length = 512\n"
+    "a = TrainingArguments('out', per_device_train_batch_size=1, bf16=True)\nTrainer(model=model, args=a).train()\n"
 )
 
 
@@ -336,3 +343,18 @@ def test_one_process_with_layers_on_all_gpus_runs_out_of_none_and_fits_where_one
     advice = advise(f"#!/bin/bash\n#SBATCH --gres=gpu:4\n{launcher} train.py\n", SPREAD.format(model=model))
     assert advice.verdict is verdict
     assert not any("do nothing" in row for row in lines(advice, Detail.LONG))
+
+
+    ("imports", "rank", "read"),
+    [
+        ("from peft import LoraConfig, get_peft_model", "", "8"),
+        ("from peft import LoraConfig, get_peft_model", "**dict(r=16)", "16"),
+        ("from mine.settings import LoraConfig\nfrom peft import get_peft_model", "", None),
+        ("from peft import LoraConfig, get_peft_model\ns = make()", "**s", None),
+    ],
+)
+def test_a_rank_that_is_not_told_for_sure_is_not_the_default_one(imports: str, rank: str, read: str | None) -> None:
+    source = ADAPTED.format(imports=imports, rank=rank)
+    workload = read_script("#!/bin/bash\n#SBATCH --gres=gpu:1\npython go.py\n", file="j", files={"go.py": source})
+    options = dict(workload.options)
+    assert options.get("adapters.rank", options.get("worst.adapters.rank")) == read

@@ -60,6 +60,7 @@ _CONSOLES: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
     }
 )
 """Commands that train: the framework where it is known by its own name, and the words of which one must follow."""
+_TESTER = "pytest"
 _TRAIN_WORDS = frozenset({"train", "mode=train"})
 _PROGRAM_TRAINS = tuple((word,) for word in ("train", "fit", "finetune", "fine-tune", "pretrain", "train_model"))
 """First words with which a program of many tasks trains."""
@@ -191,7 +192,7 @@ def find_framework(invocations: Sequence[Invocation]) -> str | None:
     words = [
         word
         for invocation in invocations
-        if invocation.words and invocation.words[0].known not in printers and "pytest" not in invocation.known_words
+        if invocation.words and invocation.words[0].known not in printers and _TESTER not in invocation.known_words
         for word in invocation.shown_words
     ]
     named = [word for word in words if len(word) <= MAX_PATH_CHARS and _ANY_FRAMEWORK.search(word)]
@@ -234,6 +235,8 @@ def find_training_command(invocations: Sequence[Invocation]) -> Invocation | Non
     """
     shells: list[Invocation] = []
     for invocation in select_commands(invocations):
+        if _TESTER in invocation.known_words:
+            continue
         if find_console(invocation) is not None or has_train_word(invocation) or _is_trainer_module(invocation):
             return invocation
         if _starts_rule_or_sweep(invocation):

@@ -661,3 +661,13 @@ def test_a_base_is_quantized_where_one_of_the_alternatives_of_a_condition_holds(
     source += "    kwargs = dict(load_in_4bit=args.bits == 4)\nloss.backward()\n"
     options = dict(read(f"{RUN} {SHAPE} {flags}", {"train.py": source}).options)
     assert ("trainable" in options) is is_quantised
+
+
+def test_a_program_that_is_named_like_one_of_trl_is_read_as_that_of_its_user() -> None:
+    workload = read("python sft.py", {"sft.py": TRAINER})
+    assert (workload.framework, workload.model.name) == ("hf-trainer", "meta-llama/Llama-2-7b-hf")
+
+
+def test_tests_of_a_trainer_before_it_are_no_training() -> None:
+    workload = read("python -m pytest tests/test_train.py -q\npython scripts/go.py", {"scripts/go.py": TRAINER})
+    assert workload.model.name == "meta-llama/Llama-2-7b-hf"

@@ -60,7 +60,7 @@ _PREPARES = "prepare_model_for_kbit_training"
 
 def state_python_adapters(settings: ProgramSettings, framework: str, findings: Findings) -> bool:
     """State the adapters that a program of HuggingFace's Trainer certainly trains; return whether it has known ones."""
-    configs = _list_active(settings, LORA)
+    configs = _list_active(settings, LORA) if not _has_own_class(settings) else None
     if configs is None or len(configs) != 1 or framework not in LOADED_AS_CONFIGURED:
         return False
     is_used = any("peft_config" in call.keywords for call in settings.source.calls) if settings.source else False
@@ -79,6 +79,12 @@ def state_python_adapters(settings: ProgramSettings, framework: str, findings: F
     return True
 
 
+def _has_own_class(settings: ProgramSettings) -> bool:
+    """Return whether a program takes a class of PEFT's name from another package: its fields are other ones."""
+    imports = settings.source.imports if settings.source is not None else ()
+    return any(name.endswith(f".{LORA}") and name.partition(".")[0] != "peft" for name in imports)
+
+
 def doubt_other_adapters(settings: ProgramSettings, reading: Reading) -> None:
     """State that adapters may be trained where another file of the program makes some, and its calls were not seen."""
     options = reading.findings.options
@@ -94,7 +100,7 @@ def doubt_other_adapters(settings: ProgramSettings, reading: Reading) -> None:
 def state_largest_adapters(settings: ProgramSettings, findings: Findings) -> None:
     """State the rank of adapters that are certainly all that is trained, and their layers at most."""
     configs, makers = _list_active(settings, LORA), _list_active(settings, "get_peft_model")
-    if configs is None or settings.source is None:
+    if configs is None or settings.source is None or _has_own_class(settings):
         return
     of_unsloth: Mapping[str, str] | None = {}
     if not configs and makers and len(makers) == 1 and makers[0].owner in _UNSLOTH:

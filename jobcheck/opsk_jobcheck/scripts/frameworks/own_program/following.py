@@ -25,7 +25,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.samples import find_inputs
 from opsk_jobcheck.scripts.frameworks.own_program.started_with import StartedWith
 from opsk_jobcheck.scripts.frameworks.python.parts import is_installed
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
-from opsk_jobcheck.scripts.frameworks.python.source import Call, PythonSource, Value
+from opsk_jobcheck.scripts.frameworks.python.source import UNPACKED, Call, PythonSource, Value
 from opsk_jobcheck.scripts.launchers.programs import SHAPE, Program
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.reader import Reading
@@ -43,6 +43,8 @@ _LOADS = re.compile(r"(.*\.)?(from_pretrained|from_config|create_model|[A-Z]\w*(
 _NO_MODELS = re.compile(r"Token|Process|Config|FeatureExtractor|Schedul|Collat|EMA")
 OTHER_SHARE = 0.1
 """Part of the parameters that a head, or none of its own, may make up."""
+OTHER_KEYS = "?"
+"""The key of a table that has further ones, which are not known."""
 MAX_WORDS = 64
 MAX_OPTIONS = 8
 MAX_CHARS = 200
@@ -159,6 +161,8 @@ def _fill(call: Call, noted: NotedCall | None, settings: ProgramSettings) -> Cal
         for name, value in call.keywords.items()
         if name not in known or (name != "model" and _is_equal(value, known[name], settings))
     }
+    if OTHER_KEYS not in noted.keywords:
+        keywords.pop(UNPACKED, None)
     first = call.first
     if "" in known and not _is_equal(first, known[""], settings):
         first = known[""]

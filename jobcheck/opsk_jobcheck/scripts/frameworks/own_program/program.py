@@ -250,13 +250,16 @@ def _state_text_length(settings: ProgramSettings, reading: Reading) -> None:
 
 
 def may_be_own_program(framework: str | None, *, is_read: bool) -> bool:
-    """Return whether a program may be its user's own: with NeMo or Megatron-Bridge where no reader knows it."""
-    return framework in OWN_PROGRAMS or (framework in RECIPE_FRAMEWORKS and not is_read)
+    """Return whether a program may be its user's own: one that is only named like TRL's, or of NeMo or Megatron-Bridge.
+
+    Those of the last two are where no reader knows them.
+    """
+    return framework in OWN_PROGRAMS or (framework in {*RECIPE_FRAMEWORKS, TRL} and not is_read)
 
 
-def name_framework(framework: str | None, trainer: str) -> str | None:
+def name_framework(framework: str | None, trainer: str, *, is_read: bool) -> str | None:
     """Return the framework of a program, with the trainer that it starts."""
-    if trainer in RECIPE_FRAMEWORKS:
+    if trainer in RECIPE_FRAMEWORKS or (framework == TRL and trainer and not is_read):
         return trainer
     if framework not in (None, ACCELERATE) or not trainer:
         return framework

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 MAX_TEXT_CHARS = 200
+UNPACKED = "**"
+"""The name of arguments of a call that are in a table which is not known."""
 OR = "\x1f"
 """What stands between the alternatives of a condition."""
 FREEZES = "requires_grad_(False)"

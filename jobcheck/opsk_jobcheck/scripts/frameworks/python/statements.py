@@ -22,6 +22,7 @@ from opsk_jobcheck.scripts.frameworks.python.expressions import (
 from opsk_jobcheck.scripts.frameworks.python.parsing import parse_program
 from opsk_jobcheck.scripts.frameworks.python.source import (
     FREEZES,
+    UNPACKED,
     Assignment,
     Call,
     Name,
@@ -129,6 +130,7 @@ class _Reader:
         self.class_values: dict[str, list[tuple[str, ast.expr]]] = {}
         self.initial: set[int] = set()
         self.filled: set[str] = set()
+        self.tables: dict[str, dict[str, Value] | None] = {}
 
     def read_block(self, body: Iterable[ast.stmt], conditions: Name, *, depth: int) -> None:
         """Read statements that run under the same conditions."""
@@ -261,6 +263,10 @@ class _Reader:
         value = statement.value
         for target in [part for row in targets for part in (row.elts if isinstance(row, ast.Tuple) else [row])]:
             name = get_name(target)
+            if isinstance(target, ast.Name):
+                self._read_table(name, value if len(targets) == 1 else None)
+            elif isinstance(target, ast.Subscript):
+                self.tables[get_name(target.value)] = None
             if isinstance(target, ast.Attribute) and name == "requires_grad":
                 if isinstance(value, ast.Constant) and value.value is False:
                     self.calls.append(Call(function=FREEZES, line=statement.lineno, conditions=conditions))
@@ -304,6 +310,7 @@ class _Reader:
             keywords = {word.arg: parse_value(word.value) for word in call.keywords if word.arg}
             if len(keywords) < len(call.keywords):
                 self.filled.add(function)
+                keywords = self._unpack(call) | keywords
         first = parse_value(call.args[0]) if call.args else _NO_VALUE
         owner = get_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         self.calls.append(
@@ -316,6 +323,25 @@ class _Reader:
                 conditions=conditions,
             )
         )
+
+    def _unpack(self, call: ast.Call) -> dict[str, Value]:
+        """Return the arguments that a call takes from tables (``**settings``), a mark for those that are not known."""
+        unpacked: dict[str, Value] = {}
+        for word in call.keywords:
+            table = self.tables.get(get_name(word.value)) if not word.arg else {}
+            unpacked |= {UNPACKED: Value(line=call.lineno)} if table is None else table
+        return unpacked
+
+    def _read_table(self, name: str, value: ast.expr | None) -> None:
+        """Read a table of arguments with plain names, that is set once."""
+        is_call = isinstance(value, ast.Call) and get_name(value.func) == "dict" and not value.args
+        rows: list[tuple[Any, ast.expr]] = []
+        if isinstance(value, ast.Dict):
+            rows = [(getattr(key, "value", None), part) for key, part in zip(value.keys, value.values, strict=True)]
+        elif is_call and isinstance(value, ast.Call):
+            rows = [(word.arg, word.value) for word in value.keywords]
+        is_plain = bool(rows) and all(isinstance(key, str) for key, _ in rows) and name not in self.tables
+        self.tables[name] = {key: parse_value(part) for key, part in rows} if is_plain else None
 
     def _read_flag(self, function: str, call: ast.Call) -> None:
         """Read the default of one flag of a parser."""

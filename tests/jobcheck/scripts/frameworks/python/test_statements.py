@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from opsk_jobcheck.scripts.frameworks.python.source import OR, Value
+from opsk_jobcheck.scripts.frameworks.python.source import OR, UNPACKED, Value
 from opsk_jobcheck.scripts.frameworks.python.statements import MAX_CHARS, read_python
 
 
@@ -152,3 +152,20 @@ def test_a_number_format_may_be_given_by_its_name() -> None:
     assert call.keywords["torch_dtype"].name == "dtype"
     call = read_python("m = Model.from_pretrained('x', torch_dtype=getattr(other, args.dtype))").calls[0]
     assert call.keywords["torch_dtype"].name == ""
+
+
+@pytest.mark.parametrize(
+    ("table", "known"),
+    [
+        ("T = dict(r=32, bias='none')", {"r": 32, "bias": "none", "task_type": "x"}),
+        ("T = {'r': 32}", {"r": 32, "task_type": "x"}),
+        ("T = make()", {UNPACKED: None, "task_type": "x"}),
+        ("T = {'r': 32}\nT['r'] = rank()", {UNPACKED: None, "task_type": "x"}),
+        ("T = {'r': 32}\nT = {'r': 8}", {UNPACKED: None, "task_type": "x"}),
+        ("T = {'r': 32, **more}", {UNPACKED: None, "task_type": "x"}),
+    ],
+)
+def test_arguments_in_a_table_are_those_of_the_call_or_may_be_any(table: str, known: dict[str, object]) -> None:
+    source = read_python(f"{table}\nc = LoraConfig(task_type='x', **T)")
+    call = next(source.find_calls("LoraConfig"))
+    assert {name: value.literal for name, value in call.keywords.items()} == known
