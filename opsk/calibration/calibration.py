@@ -20,8 +20,10 @@ from opsk.calibration.accuracy.cross_validation import (
     estimate_memory_offsets,
     group_figures,
 )
+from opsk.calibration.accuracy.first_looks import FirstLook, add_first_looks
+from opsk.calibration.accuracy.widths import fit_widths, widen_offsets
 from opsk.calibration.fitting.fit import Fit, FitSettings, FittedParameter, Start, TimedRun, build_linear_site, fit_time
-from opsk.calibration.fitting.spread import COVERAGE, FittedSpread, Residuals, coverage, coverage_unseen, fit_spread
+from opsk.calibration.fitting.spread import COVERAGE, FittedSpread, Residuals, coverage, coverage_unseen
 from opsk.calibration.runs.conventions import measured_step_s
 from opsk.calibration.runs.runs import Run
 from opsk.costmodel.efficiency.cases import ASPECTS, Case, build_case, select_held
@@ -81,6 +83,7 @@ def calibrate(
     base: Efficiency = DEFAULT,
     processes: int = 1,
     leave_out: bool = True,
+    first_looks: Sequence[FirstLook] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Calibration:
     """Fit the efficiencies to runs, and validate them.
@@ -98,6 +101,8 @@ def calibrate(
         Sources that are left out at the same time.
     leave_out
         Whether to cross-validate; without, ranges stay as wide as those of ``base``.
+    first_looks
+        Errors of sources that nobody had seen: ranges of a fit from priors hold them as well as those left out.
     progress
         Called with a progress message after each step.
 
@@ -132,15 +137,15 @@ def calibrate(
         progress("the fit does not predict runs that were left out better: predicted times stay as they are")
     fitted = fit.efficiency if is_learnt else base
     memory, cases = compute_memory_residuals(runs, fitted)
-    widths = None if is_site else _fit_widths(time, memory)
+    held = select_held(cases, memory.log_errors.tolist())
     offset = fitted.offset
     spread = base.spread
-    if widths is not None:
-        spread = replace(
-            _build_spread(spread, *widths),
-            time_offset_log_sigma=fit.offset_log_sigma,
-            memory_offset_log_sigma=estimate_memory_offset_log_sigma(memory, cases),
-        )
+    if not is_site:
+        memory_offset = estimate_memory_offset_log_sigma(memory, cases)
+        memory = add_first_looks(memory, cases, first_looks, quantity="memory")
+        time = None if time is None else add_first_looks(time, _build_cases(timed), first_looks, quantity="time")
+        spread = fit_widths(spread, time, memory, time_offset=fit.offset_log_sigma, memory_offset=memory_offset)
+        offset = widen_offsets(offset, fit.offset_log_sigma, spread.time_offset_log_sigma)
     elif cases:
         offset = estimate_memory_offsets(memory, cases, fitted)
     efficiency = replace(
@@ -149,7 +154,7 @@ def calibrate(
         offset=offset,
         fit=_describe_fit(timed, fit, base if is_site else None),
         fitted=(_collect_cases(timed, fit) if is_learnt else frozenset()) | (base.fitted if is_site else frozenset()),
-        fitted_memory=select_held(cases, memory.log_errors.tolist()) | (base.fitted_memory if is_site else frozenset()),
+        fitted_memory=held | (base.fitted_memory if is_site else frozenset()),
         widths={**(base.widths if is_site else {}), **fitted.widths},
     )
     return Calibration(
@@ -159,28 +164,9 @@ def calibrate(
         time=time,
         memory=memory,
         efficiency=efficiency,
-        origins=_format_origins(fit, efficiency, spread if widths is not None else None) if is_learnt else {},
+        origins=_format_origins(fit, efficiency, None if is_site else spread) if is_learnt else {},
         is_learnt=is_learnt,
     )
-
-
-def _fit_widths(time: Residuals | None, memory: Residuals) -> tuple[FittedSpread | None, FittedSpread | None]:
-    """Fit the spreads of time and memory; ``None`` where nothing was left out, or measured."""
-    return (
-        None if time is None else fit_spread(time),
-        fit_spread(memory) if len(memory.log_errors) else None,
-    )
-
-
-def _build_spread(base: Spread, time: FittedSpread | None, memory: FittedSpread | None) -> Spread:
-    """Return the spread that fits the errors of sources left out."""
-    values: dict[str, float] = {}
-    for name, fitted in (("time", time), ("memory", memory)):
-        if fitted is not None:
-            values[f"{name}_log_sigma"] = fitted.log_sigma
-            values[f"{name}_assumed_log_sigma"] = fitted.assumed_log_sigma
-            values |= {f"{name}_new_{aspect}_log_sigma": sigma for aspect, sigma in fitted.new.items()}
-    return replace(base, **values)
 
 
 def _format_origins(fit: Fit, efficiency: Efficiency, spread: Spread | None) -> dict[str, str]:
@@ -200,7 +186,8 @@ def _format_origins(fit: Fit, efficiency: Efficiency, spread: Spread | None) -> 
         origins.setdefault(name, f"± {offset.log_sigma:.2g} from {offset.runs} runs")
     if spread is not None:
         origins |= {
-            f"spread.{item.name}": f"{COVERAGE:.0%} of the errors of sources left out" for item in fields(Spread)
+            f"spread.{item.name}": f"{COVERAGE:.0%} of the errors of sources left out or never seen"
+            for item in fields(Spread)
         }
         origins |= {f"spread.{name}_offset_log_sigma": "offsets of sources and software" for name in ("time", "memory")}
         origins["spread.memory_fit_log_sigma"] = "not fitted"
@@ -210,8 +197,12 @@ def _format_origins(fit: Fit, efficiency: Efficiency, spread: Spread | None) -> 
 def _collect_cases(runs: Sequence[TimedRun], fit: Fit) -> frozenset[Case]:
     """Return the cases of all runs that the fit used, but those that it does not predict."""
     used = [index for index, weight in enumerate(fit.weights.tolist()) if weight > 0]
-    cases = [build_case(runs[index].model, runs[index].plan, runs[index].cluster) for index in used]
-    return select_held(cases, fit.log_errors[used].tolist())
+    return select_held(_build_cases([runs[index] for index in used]), fit.log_errors[used].tolist())
+
+
+def _build_cases(runs: Sequence[TimedRun]) -> list[Case]:
+    """Return the case of every run."""
+    return [build_case(run.model, run.plan, run.cluster) for run in runs]
 
 
 def _describe_fit(runs: Sequence[TimedRun], fit: Fit, base: Efficiency | None) -> str:
@@ -291,12 +282,16 @@ def _compute_coverage(calibration: Calibration) -> dict[str, Any]:
     fitted = compute_time_residuals(calibration.runs, calibration.fit.log_errors)
     time_spread, memory_spread = _extract_fitted_spread(spread, "time"), _extract_fitted_spread(spread, "memory")
     has_memory = len(memory.log_errors) > 0
+    time_unseen = (time and coverage_unseen(time)) or {}
+    memory_unseen = (coverage_unseen(memory) if has_memory else None) or {}
     return {
         "time": coverage(fitted, time_spread)["overall"],
         "time_left_out": None if time is None else coverage(time, time_spread)["overall"],
         "memory": coverage(memory, memory_spread)["overall"] if has_memory else None,
-        "time_unseen_widths": None if time is None else coverage_unseen(time),
-        "memory_unseen_widths": coverage_unseen(memory) if has_memory else None,
+        "time_unseen_widths": time_unseen.get("overall"),
+        "memory_unseen_widths": memory_unseen.get("overall"),
+        "time_by_class_unseen_widths": time_unseen,
+        "memory_by_class_unseen_widths": memory_unseen,
         "time_by_class": None if time is None else coverage(time, time_spread),
         "memory_by_class": coverage(memory, memory_spread) if has_memory else None,
     }

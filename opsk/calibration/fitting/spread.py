@@ -1,9 +1,10 @@
-"""Fits the widths of ranges so that they hold most measured runs of sources that a fit did not use.
+"""Fits the widths of ranges so that they hold most measured runs of sources that nobody had seen, or a fit did not use.
 
 The variance of a prediction is a base, a term for assumed inputs, and a term for each aspect in which no measured run
 is near (`opsk.costmodel.efficiency.cases`). They are found by quantile regression, which minimises the mean score of
 the ranges (width, and 1 / (1 - coverage) times what lies outside); its optimum holds the required share, whatever the
-tails of the errors. No class of runs may be held much less often than all.
+tails of the errors. First predictions of sources that nobody had seen count as much as all sources that were left out
+of a fit, but not of the model's development. No class of the latter may be held much less often than all.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from opsk.costmodel.efficiency.cases import ASPECTS
 from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn
 from opsk.costmodel.uncertainty.chance import COVERED_SIGMAS, share_of_added_variance
 
-COVERAGE = 0.88
-"""Share of the errors of sources left out that ranges hold, a source of n runs counting as the root of n."""
+COVERAGE = 0.9
+"""Share of the errors that ranges hold, a source of n runs counting as the root of n."""
 MIN_CLASS_COVERAGE = 0.74
 """Covered share of every class of many runs; the aim is 70 %, with a margin for other runs."""
 MIN_KIND_COVERAGE = 0.84
@@ -31,7 +32,7 @@ MIN_LOG_SIGMA = 0.02
 """Repeated runs of one plan differ by about this."""
 _CLASS_PENALTY = 1.0
 """Penalty of a class that is covered too rarely, in the unit of the mean score of ln ratios."""
-_PRIOR_WEIGHT = 1e-3
+_PRIOR_WEIGHT = 5e-4
 """Penalty of an addition twice as large as its prior, in the same unit: it decides only where runs are few."""
 _SWEEPS = 6
 _BASES = np.arange(MIN_LOG_SIGMA, 0.6, 0.01)
@@ -53,6 +54,8 @@ class Residuals:
         Source of each.
     classes
         By a name, the class of each run.
+    is_unseen
+        Whether it is the first prediction of a source that nobody had seen, and not of one left out of a fit.
     """
 
     log_errors: FloatColumn
@@ -60,6 +63,7 @@ class Residuals:
     lacks: BoolColumn
     sources: npt.NDArray[np.object_]
     classes: Mapping[str, npt.NDArray[np.object_]]
+    is_unseen: BoolColumn
 
     @classmethod
     def plain(cls, log_errors: Sequence[float], assumed_inputs: Sequence[int]) -> Residuals:
@@ -71,14 +75,22 @@ class Residuals:
             lacks=np.zeros((count, len(ASPECTS)), dtype=np.bool_),
             sources=np.array(["all"] * count, dtype=object),
             classes={},
+            is_unseen=np.zeros(count, dtype=np.bool_),
         )
 
     @property
     def weights(self) -> FloatColumn:
-        """Weight of every run, their sum 1: a source of n runs weighs as the root of n."""
-        _, source_index, counts = np.unique(self.sources.astype(str), return_inverse=True, return_counts=True)
-        weights = counts[source_index] ** -0.5
-        result: FloatColumn = weights / weights.sum()
+        """Weight of every run, their sum 1: a source of n runs weighs as the root of n.
+
+        Sources never seen weigh as much as all others together.
+        """
+        shares = np.zeros(len(self.sources))
+        for chosen in (self.is_unseen, ~self.is_unseen):
+            names = self.sources[chosen].astype(str)
+            _, source_index, counts = np.unique(names, return_inverse=True, return_counts=True)
+            weights = counts[source_index] ** -0.5
+            shares[chosen] = weights / max(weights.sum(), 1.0)
+        result: FloatColumn = shares / shares.sum()
         return result
 
 
@@ -160,9 +172,13 @@ def _find_classes(errors: Residuals) -> tuple[FloatColumn, FloatColumn]:
 
     The first has shape (runs, classes).
     """
-    is_stated = errors.assumed_inputs == 0
-    sets = [(is_stated, MIN_KIND_COVERAGE), (~is_stated, MIN_KIND_COVERAGE)]
-    sets += [(column == name, MIN_CLASS_COVERAGE) for column in errors.classes.values() for name in sorted(set(column))]
+    is_stated, is_seen = errors.assumed_inputs == 0, ~errors.is_unseen
+    sets = [(is_seen & is_stated, MIN_KIND_COVERAGE), (is_seen & ~is_stated, MIN_KIND_COVERAGE)]
+    sets += [
+        (is_seen & (column == name), MIN_CLASS_COVERAGE)
+        for column in errors.classes.values()
+        for name in sorted(set(column))
+    ]
     many = [(chosen / chosen.sum(), min_share) for chosen, min_share in sets if chosen.sum() >= CLASS_RUNS]
     if not many:
         return np.zeros((len(errors.log_errors), 0)), np.zeros(0)
@@ -170,35 +186,44 @@ def _find_classes(errors: Residuals) -> tuple[FloatColumn, FloatColumn]:
 
 
 def _split_by_class(errors: Residuals, covered: BoolColumn) -> Iterator[tuple[str, BoolColumn]]:
-    """Yield the classes of runs, and which of their runs are covered."""
-    is_stated = errors.assumed_inputs == 0
-    yield from (("overall", covered), ("stated", covered[is_stated]), ("assumed", covered[~is_stated]))
+    """Yield the classes of runs, and which of their runs are covered; those never seen are classes of their own."""
+    is_stated, is_seen = errors.assumed_inputs == 0, ~errors.is_unseen
+    for name, chosen in (("overall", is_seen), ("unseen", errors.is_unseen)):
+        prefix = "" if name == "overall" else f"{name}, "
+        yield name, covered[chosen]
+        yield f"{prefix}stated", covered[chosen & is_stated]
+        yield f"{prefix}assumed", covered[chosen & ~is_stated]
     for column in errors.classes.values():
         for name in sorted(set(column)):
-            in_class = covered[column == name]
+            in_class = covered[is_seen & (column == name)]
             if len(in_class) >= CLASS_RUNS:
                 yield str(name), in_class
 
 
 def coverage(errors: Residuals, spread: FittedSpread) -> dict[str, float]:
     """Return the share of runs within their range: of all, and of every large class."""
-    return {
-        name: float(np.mean(in_class))
-        for name, in_class in _split_by_class(errors, spread.covers(errors))
-        if len(in_class)
-    }
+    return _compute_shares(errors, spread.covers(errors))
 
 
-def coverage_unseen(errors: Residuals) -> float | None:
+def _compute_shares(errors: Residuals, covered: BoolColumn) -> dict[str, float]:
+    """Return the share of covered runs of every class that has any."""
+    return {name: float(np.mean(inside)) for name, inside in _split_by_class(errors, covered) if len(inside)}
+
+
+FOLDS = 10
+"""Sources are left out of the widths in so many groups."""
+
+
+def coverage_unseen(errors: Residuals) -> dict[str, float] | None:
     """Return the share of runs in ranges whose widths were fitted without their source; ``None`` with one source."""
     names = sorted(set(errors.sources))
     if len(names) < 2:
         return None
     covered = np.zeros(len(errors.log_errors), dtype=np.bool_)
-    for name in names:
-        is_source = errors.sources == name
-        covered[is_source] = fit_spread(select_residuals(errors, ~is_source)).covers(errors)[is_source]
-    return float(np.mean(covered))
+    for fold in range(min(FOLDS, len(names))):
+        is_out = np.isin(errors.sources, names[fold::FOLDS])
+        covered[is_out] = fit_spread(select_residuals(errors, ~is_out)).covers(errors)[is_out]
+    return _compute_shares(errors, covered)
 
 
 def select_residuals(errors: Residuals, chosen: BoolColumn) -> Residuals:
@@ -209,4 +234,5 @@ def select_residuals(errors: Residuals, chosen: BoolColumn) -> Residuals:
         lacks=errors.lacks[chosen],
         sources=errors.sources[chosen],
         classes={name: column[chosen] for name, column in errors.classes.items()},
+        is_unseen=errors.is_unseen[chosen],
     )

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from opsk.app.learning.store_jobs import read_store_jobs, require_jobs
 from opsk.app.site_store import open_site_store
+from opsk.calibration.accuracy.first_looks import read_first_looks
 from opsk.calibration.calibration import calibrate as find_parameters
 from opsk.calibration.calibration import calibration_document, render_calibration
 from opsk.calibration.fitting.fit import FitSettings, Start
@@ -69,6 +70,13 @@ MAX_PROCESSES = 8
     help="Leave these sources out of everything: to be predicted afterwards as sources that were never seen.",
 )
 @click.option(
+    "--first-looks",
+    "first_looks_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Errors of sources that nobody had seen (CSV): with --from-priors, ranges are made to hold these as well.",
+)
+@click.option(
     "--most-assumed",
     type=click.IntRange(0, 100),
     default=5,
@@ -100,6 +108,7 @@ def calibrate(
     source_exponent: float | None,
     from_priors: bool,
     without: str,
+    first_looks_file: Path | None,
     most_assumed: int,
     leave_out: bool,
     processes: int | None,
@@ -128,6 +137,8 @@ def calibrate(
         if is_undone:
             return undo(as_json=as_json)
         return learn(probes, as_json=as_json) if is_learning else _fit_site(probes, output, from_store, as_json)
+    if first_looks_file is not None and not from_priors:
+        raise click.UsageError("--first-looks goes with --from-priors")
     if runs_file is None and not from_store:
         raise click.UsageError("give RUNS.csv, --from-store, --probe, --learn or --undo")
     runs = _read_runs(runs_file) if runs_file is not None else ()
@@ -138,6 +149,7 @@ def calibrate(
         _build_settings(from_priors=from_priors, source_exponent=source_exponent, most_assumed=most_assumed),
         processes=processes or min(os.cpu_count() or 1, MAX_PROCESSES),
         leave_out=leave_out,
+        first_looks=read_first_looks(first_looks_file) if first_looks_file is not None else (),
         progress=lambda line: click.echo(f"opsk: {escape(line)}", err=True),
     )
     if output is not None:

@@ -82,7 +82,22 @@ def test_widths_can_be_tried_on_sources_that_they_did_not_see() -> None:
     assert coverage_unseen(plain) is None
     sources = np.array([f"{place % 3}" for place in range(300)], dtype=object)
     held = coverage_unseen(replace(plain, sources=sources))
-    assert held == pytest.approx(COVERAGE, abs=0.1)
+    assert held is not None
+    assert held["overall"] == pytest.approx(COVERAGE, abs=0.1)
+
+
+def test_few_first_looks_weigh_as_much_as_all_sources_left_out() -> None:
+    generator = np.random.default_rng(9)
+    is_unseen = np.arange(1100) >= 1000
+    plain = Residuals.plain(generator.normal(0.0, np.where(is_unseen, 0.3, 0.05)), [0] * 1100)
+    sources = np.array([f"{place % 50}" for place in range(1100)], dtype=object)
+    known = replace(plain, sources=sources)
+    looked = replace(known, is_unseen=is_unseen)
+    assert looked.weights[is_unseen].sum() == pytest.approx(0.5)
+    before, after = (coverage(looked, fit_spread(errors)) for errors in (known, looked))
+    assert before["unseen"] < 0.5 < 0.75 < after["unseen"]
+    assert after["unseen, stated"] == after["unseen"]
+    assert after["overall"] > before["overall"]
 
 
 def test_a_perfect_model_still_has_the_spread_of_repeated_runs() -> None:
