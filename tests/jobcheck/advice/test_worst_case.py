@@ -320,13 +320,6 @@ SPREAD = (
     "model = AutoModelForCausalLM.from_pretrained('{model}', device_map='auto')\n"
     "a = TrainingArguments('out', per_device_train_batch_size=1, bf16=True)\nmax_seq_length = 512\n"
     "Trainer(model=model, args=a).train()\n"
-
-
-ADAPTED = (
-    "{imports}\nfrom transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
-    "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-3B', torch_dtype=torch.bfloat16)\n"
-    "model = get_peft_model(model, LoraConfig({rank}))\nmax_seq_length = 512\n"
-    "a = TrainingArguments('out', per_device_train_batch_size=1, bf16=True)\nTrainer(model=model, args=a).train()\n"
 )
 
 
@@ -345,6 +338,15 @@ def test_one_process_with_layers_on_all_gpus_runs_out_of_none_and_fits_where_one
     assert not any("do nothing" in row for row in lines(advice, Detail.LONG))
 
 
+ADAPTED = (
+    "{imports}\nfrom transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+    "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-3B', torch_dtype=torch.bfloat16)\n"
+    "model = get_peft_model(model, LoraConfig({rank}))\nmax_seq_length = 512\n"
+    "a = TrainingArguments('out', per_device_train_batch_size=1, bf16=True)\nTrainer(model=model, args=a).train()\n"
+)
+
+
+@pytest.mark.parametrize(
     ("imports", "rank", "read"),
     [
         ("from peft import LoraConfig, get_peft_model", "", "8"),
