@@ -1,0 +1,58 @@
+"""Is the class right where a log has but one line, or a stack, of the failure?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opsk.postmortem.logs import LogFile, read_logs
+from opsk.postmortem.reasoning import explain
+
+SIGNS = {
+    "PyTorch up to 1.4 cannot start cuBLAS": (
+        "RuntimeError: cublas runtime error : resource allocation failed at /build/aten/src/THC/THCGeneral.cpp:201\n",
+        "gpu_memory",
+    ),
+    "XLA cannot start cuBLAS": (
+        "2026-01-05 10:00:00.251154: E external/local_xla/xla/stream_executor/cuda/cuda_blas.cc:180] failed to create "
+        "cublas handle: the resource allocation failed\n",
+        "gpu_memory",
+    ),
+    "a name of NVML's errors without its first word": (
+        "failed to read the clocks of GPU-11111111-2222-3333-4444-555555555555: ERROR_GPU_IS_LOST\n", "gpu_hardware",
+    ),
+    "the stack of UCX where a completion had an error": (
+        "[gpu012:3112] [ 5] /opt/ucx/lib/ucx/libuct_ib.so.0(uct_ib_mlx5_completion_with_err+0x24c)[0x7f0000000000]\n"
+        "[gpu012:3112] [ 6] /opt/ucx/lib/libucp.so.0(ucp_worker_progress+0x3a)[0x7f0000000010]\n",
+        "fabric",
+    ),
+    "what a shell says of a program that ended by SIGBUS": ("step 3 | loss: 2.31\nBus error\n", "host_memory"),
+    "why Slurm holds a job": (
+        "JobId=4711 JobName=train JobState=PENDING Reason=launch_failed_requeued_held Dependency=(null)\n", "node",
+    ),
+}  # fmt: skip
+NONE = {
+    "UCX in a stack of something else": (
+        "[gpu012:3112] [ 6] /opt/ucx/lib/libucp.so.0(ucp_worker_progress+0x3a)[0x7f0000000010]\n"
+    ),
+    "a text on bus errors": "A Bus error is raised when memory cannot be given.\n",
+}
+
+
+def find_class(text: str, folder: Path) -> str:
+    log = folder / "slurm-4711.out"
+    log.write_text(text)
+    root = explain(read_logs([LogFile(path=log)], processes=1)).root
+    return root.failure.value if root is not None else ""
+
+
+@pytest.mark.parametrize("kind", SIGNS)
+def test_one_line_is_enough_for_the_class(kind: str, tmp_path: Path) -> None:
+    text, failure = SIGNS[kind]
+    assert find_class(text, tmp_path) == failure
+
+
+@pytest.mark.parametrize("kind", NONE)
+def test_a_text_near_to_it_shows_no_failure(kind: str, tmp_path: Path) -> None:
+    assert find_class(NONE[kind], tmp_path) == ""
