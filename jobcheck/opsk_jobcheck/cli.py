@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import stat
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from opsk.config import SiteConfig, load_site
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.slurm.adapter import slurm_client
 from opsk.text import escape, format_json
-from opsk.units import KIB, MIB
+from opsk.units import MIB
 from opsk.workload.advice_record import Verdict
 from opsk.workload.defaults import Assumption
 from opsk.workload.workload import Problem, Workload
@@ -24,6 +23,7 @@ from opsk_jobcheck.advice.adviser import Adviser, build_site_adviser
 from opsk_jobcheck.advice.rendering.document import document
 from opsk_jobcheck.advice.rendering.terminal import Detail, is_ascii_only, lines, mark_array_task, parse_detail
 from opsk_jobcheck.cluster_state.node_constraints import parse_node_constraints
+from opsk_jobcheck.named_files import NamedFiles, read_regular
 from opsk_jobcheck.scripts.plain_submission import is_complete
 from opsk_jobcheck.scripts.sbatch.directives import read_directive_options
 from opsk_jobcheck.scripts.sbatch.resources import build_typed_request
@@ -33,13 +33,9 @@ from opsk_jobcheck.workers.watcher import add_live_state
 
 MAX_SCRIPT_BYTES = 4 * MIB
 """Slurm's own default limit (``MaxScriptSize`` of slurm.conf, 4 MiB): nothing larger can be submitted."""
-MAX_NAMED_FILE_BYTES = 256 * KIB
 MAX_NAMED_FILES = 24
 """Files that are read at the most; of a module, several paths are tried."""
 MAX_TRIED_PATHS = 72
-MAX_TAIL_PARTS = 8
-"""Last parts of a path that are tried below the user's own folders."""
-MAX_FOLDERS = 6
 
 NOTHING_TO_SAY = "nothing to say on this job: sbatch would print no advice (--detail long lists why)"
 
@@ -195,75 +191,15 @@ def read_with_files(script: Path, request: SlurmRequest) -> tuple[Workload, bool
         return workload, False
     files: dict[str, str] = {}
     requested: set[str] = set()
+    folders = NamedFiles(script=script)
     while len(files) < MAX_NAMED_FILES and (
         missing := [path for path in workload.missing_files if path not in requested][
             : MAX_TRIED_PATHS - len(requested)
         ]
     ):
         requested |= set(missing)
-        texts = {path: content for path in missing if (content := _read_named_file(path, script)) is not None}
+        texts = {path: content for path in missing if (content := folders.read(path)) is not None}
         files |= texts  # a second script names a configuration file, which names another
         unread = requested - files.keys()
         workload = read_script(text, file=name, request=request, files=files, unread=unread)
     return workload, True
-
-
-def _read_named_file(name: str, script: Path) -> str | None:
-    """Return the text of a file that a script names: relative to the working directory, else to the script.
-
-    A path that exists on the cluster or in a container only (``/workspace/conf/a.yaml``) is looked for below both from
-    its last folders on. ``None`` when it cannot be read.
-    """
-    folder = script.resolve().parent
-    for path in (Path(name), folder / name, *_list_tails(name, folder)):
-        try:
-            return read_regular(path, limit_bytes=MAX_NAMED_FILE_BYTES).decode("utf-8", errors="replace")
-        except InputError:
-            continue
-    return None
-
-
-def _list_tails(name: str, folder: Path) -> list[Path]:
-    """Return where a file may lie whose folder is on the cluster or in a container only, longest path first.
-
-    It is looked for below the working directory, the script's, and those above the script within the working directory.
-    """
-    first = Path(name).parts[:1]
-    if first and first[0] not in ("/", "~") and any((base / first[0]).is_dir() for base in (Path(), folder)):
-        return []  # its folder is here, and it is not in it: another file of that name is another module
-    parts = [part for part in Path(name).parts if part not in ("/", "~", ".", "..")]
-    tails = [Path(*parts[index:]) for index in range(max(1, len(parts) - MAX_TAIL_PARTS), len(parts))]
-    here = Path.cwd()
-    above = [base for base in folder.parents if base != here and base.is_relative_to(here)]
-    return [base / tail for tail in tails for base in (Path(), folder, *above[:MAX_FOLDERS])]
-
-
-def read_regular(path: Path, *, limit_bytes: int) -> bytes:
-    """Return the bytes of a regular file; never blocks.
-
-    Raises
-    ------
-    InputError
-        For anything that is no regular file, is too large, or may not be read.
-    """
-    shown = escape(str(path))
-    try:
-        # opening alone may have effects: a watchdog starts, a tape rewinds, a blocked writer of a FIFO resumes
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"{shown}: not a regular file", hint="name the script that sbatch gets")
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with os.fdopen(descriptor, "rb") as stream:
-            facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode):
-                raise InputError(f"{shown}: not a regular file", hint="name the script that sbatch gets")
-            # files of /proc have size 0: reading some of them blocks, or consumes messages of other readers
-            content = stream.read(limit_bytes + 1) if facts.st_size else b""
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(escape(f"{shown}: {reason}"), hint="check the name and the permissions") from error
-    if len(content) > limit_bytes:
-        raise InputError(
-            f"{shown}: more than the {limit_bytes} bytes that Slurm takes",
-            hint="sbatch would refuse it too; see MaxScriptSize in slurm.conf",
-        )
-    return content

@@ -17,7 +17,8 @@ from opsk.cli.main import opsk
 from opsk.errors import InputError
 from opsk.fabric.design import rail_optimized_fabric
 from opsk.fabric.dumps.render import render_ibnetdiscover
-from opsk_jobcheck.cli import MAX_SCRIPT_BYTES, _read_named_file
+from opsk_jobcheck.cli import MAX_SCRIPT_BYTES
+from opsk_jobcheck.named_files import NamedFiles
 from tests.fakes.launch_scripts import megatron_script
 from tests.fakes.warm_opsk import WarmProcess
 from tests.golden.compare import assert_as_golden
@@ -386,6 +387,6 @@ def test_a_module_that_is_not_in_a_folder_that_is_here_is_no_module_of_another_f
     script = tmp_path / "job.sh"
     script.write_text("", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    assert _read_named_file("net/model.py", script) == ""
-    assert _read_named_file("net/parts/__init__.py", script) is None
-    assert _read_named_file("away/parts/__init__.py", script) == ""
+    assert NamedFiles(script=script).read("net/model.py") == ""
+    assert NamedFiles(script=script).read("net/parts/__init__.py") is None
+    assert NamedFiles(script=script).read("away/parts/__init__.py") == ""

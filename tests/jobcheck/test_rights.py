@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from opsk.errors import InputError
-from opsk_jobcheck.cli import read_regular
+from opsk_jobcheck.named_files import read_regular
 from tests.fakes.advisor_process import RunningAdvisor, config_text, eventually, start_advisor
 
 SCRIPT = "#!/bin/bash\ntorchrun x.py\n"

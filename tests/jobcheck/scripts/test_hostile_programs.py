@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from opsk.workload.workload import Workload
-from opsk_jobcheck.cli import read_regular, read_with_files
+from opsk_jobcheck.cli import read_with_files
+from opsk_jobcheck.named_files import read_regular
 from opsk_jobcheck.scripts.frameworks.python.statements import MAX_CHARS, read_python
 from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.submission.request import SlurmRequest
