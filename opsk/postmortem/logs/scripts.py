@@ -10,7 +10,7 @@ from opsk.postmortem.logs.pieces import Piece
 from opsk.postmortem.values import TRIFLE
 from opsk.units import KIB
 
-SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.module_unknown", "shell.syntax")
+SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.not_found_localised", "shell.module_unknown", "shell.syntax")
 _IN_SCRIPT = re.compile(r": (?:line )?\d{1,6}: |Lmod|[Mm]odule|Conda|Environment")
 _SCRIPT_GOES_ON_BYTES = 8192
 _SETS_UP = re.compile(
@@ -22,6 +22,8 @@ _SET_UP_GOES_ON_LINES = 10
 """A command that only prepares is not what the job was for: this many lines below it were printed by something else."""
 _MODULE_GOES_ON_LINES = 40
 """The same for Lmod and Modules, which themselves print up to some twenty lines of advice."""
+_CLEANS_UP = re.compile(r"conda deactivate|: line \d{1,6}: deactivate: ")
+"""Below a program, a line that only takes its environment down."""
 _PYTHON_WARNED = re.compile(rb"\.py:\d{1,6}: \w{0,40}Warning: ")
 """Where Python warns of what a program does, the program runs."""
 _BAR_IS_FULL, _BAR_BYTES = re.compile(rb"100%\|[^\r\n]{1,200}[\r\n]+$"), 400
@@ -54,13 +56,15 @@ def goes_on(signature: str, piece: Piece, line: LogLine) -> bool:
     """Return whether much follows what a shell says of one of its script's lines: without ``set -e`` it goes on."""
     if not _IN_SCRIPT.search(line.text):
         return False
+    if _CLEANS_UP.search(line.text) is not None:
+        return True
     if _BAR_IS_FULL.search(piece.data[max(0, line.start - _BAR_BYTES) : line.start]) is not None:
         return True
     below = piece.data[line.end : line.end + _SCRIPT_GOES_ON_BYTES]
     lines = below.count(b"\n")
     if _SETS_UP.search(line.text) and (lines > _SET_UP_GOES_ON_LINES or _PYTHON_WARNED.search(below)):
         return True
-    if signature == "shell.module_unknown" and lines > _MODULE_GOES_ON_LINES:
+    if signature == "shell.module_unknown" and (lines > _MODULE_GOES_ON_LINES or _PYTHON_WARNED.search(below)):
         return True
     return len(piece.data) - line.end >= _SCRIPT_GOES_ON_BYTES or not piece.is_near_end
 

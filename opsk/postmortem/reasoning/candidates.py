@@ -36,8 +36,10 @@ _ASKED = re.compile(
     r"SignalException: Process \d+ got signal: ?(?:[123]|15)\b|(?:[123]|15) death signal|Main process received SIGTERM"
 )
 """torchrun's agent, torch.distributed.launch and DeepSpeed's launcher say so of themselves, not of their processes."""
-_ASKED_LAST = re.compile(r"\*\*\* SIGTERM received at time=|: line \d{1,6}: +\d{1,10} Terminated ")
-"""Ray's driver and bash say so of a program, whose last words these are unless somebody else goes on."""
+_ASKED_LAST = re.compile(
+    r"\*\*\* SIGTERM received at time=|forrtl: error \(78\): process killed|: line \d{1,6}: +\d{1,10} Terminated "
+)
+"""Ray's driver, Intel's Fortran and bash say so of a program, whose last words these are unless another goes on."""
 _REPORTS = ("slurm.task_killed", "launcher.first_failure", "launcher.root_rank", "slurm.step_aborted")
 """After these a launcher is ended because one of its kind has failed."""
 _RAY_EXPLAINS = ("ray.actor_ended", "ray.worker_raised")

@@ -50,6 +50,7 @@ status a worker of the data loader ended, and in its last exception without it."
 _WAITING = ("rendezvous.barrier_waiting", "lightgbm.connecting")
 _PASSED = ("rendezvous.barrier_passed", "lightgbm.connected")
 """Ranks wait for others at the start; they came."""
+_UNKILLABLE = "slurm.unkillable"
 _KILLS_ON_BAD_EXIT = "Terminating StepId="
 """srun prints this when a task failed, and not after scancel."""
 _BEFORE_STEP_ENDS = (
@@ -324,7 +325,8 @@ def _demote_repeated(findings: Sequence[Finding]) -> list[Finding]:
 def _demote_clean_up(findings: Sequence[Finding], steps: LastSteps) -> list[Finding]:
     """Demote the cancellation of a step after one of its tasks failed: srun cancels it by itself.
 
-    Somebody who calls scancel ends the job, which slurmstepd says as well.
+    Somebody who calls scancel ends the job, which slurmstepd says as well. Of a step that could not be ended the node
+    is at fault, whoever asked for its end.
     """
     failed: dict[str, int] = {}
     for finding in findings:
@@ -335,6 +337,7 @@ def _demote_clean_up(findings: Sequence[Finding], steps: LastSteps) -> list[Find
         if is_task or is_by_srun or finding.signature in _BEFORE_STEP_ENDS:
             failed[finding.source] = min(finding.order, failed.get(finding.source, finding.order))
     is_job = any(each.signature == "slurm.cancelled" and each.fields.get("level") == "JOB" for each in findings)
+    is_stuck = any(each.signature == _UNKILLABLE for each in findings)
     raised = [
         each
         for each in findings
@@ -344,6 +347,8 @@ def _demote_clean_up(findings: Sequence[Finding], steps: LastSteps) -> list[Find
     def is_clean_up(finding: Finding) -> bool:
         if finding.signature != "slurm.cancelled" or finding.fields.get("level") != "STEP":
             return False
+        if is_stuck and not is_job:
+            return True
         if finding.source in failed:
             return failed[finding.source] < finding.order
         return not is_job and (bool(failed) or any(_came_before(each, finding) for each in raised))

@@ -14,7 +14,7 @@ from opsk.postmortem.values import Finding, Place, Role
 REPORTS_OF_ENDS = frozenset(
     ("launcher.root_rank", "launcher.first_failure", "launcher.child_signal", "launcher.rank_ended", "mpi.abort",
      "mpi.pmix_error", "slurm.task_killed", "slurm.unkillable", "process.killed", "nccl.unhandled_system_error",
-     "nccl.internal_error", "shell.child_ended", "mpi.first_exit", "serving.worker_died",
+     "nccl.internal_error", "shell.child_ended", "mpi.first_exit", "serving.worker_died", "mpi.ended_by",
      "launcher.command_ended")
 )  # fmt: skip
 """They confirm causes, and show that something failed where no cause is known."""
@@ -24,7 +24,7 @@ _NAMED = (TASK_ENDED, "launcher.root_rank", "launcher.rank_ended", "mpi.abort", 
 _RAY = "ray.worker_lost"
 _UNPLACED_ENDS = (
     "launcher.first_failure", "launcher.child_signal", "launcher.command_ended", "process.killed", "shell.child_ended",
-    _RAY,
+    "mpi.ended_by", _RAY,
 )  # fmt: skip
 """They name a process by its number within the node, or not at all; torchrun's report, where it is there, says more."""
 _KILLED, _TERMINATED = ("9", "-9", "137"), ("15", "-15", "143", "0")

@@ -81,6 +81,8 @@ _GPU_API = re.compile(r"\b(?:CUDA|HIP|CUDNN|cuBLAS|NCCL) (?:driver )?error\b", r
 _CONFIG_WORDS = re.compile(
     r"divisible|must be|should be|not supported|unsupported|expected|invalid|unrecogni[sz]ed|mismatch|not found"
     r"|at least|does not (?:exist|match)|greater than|less than|world size|world_size|configuration|config\b|argument"
+    r"|\bmissing (?:an? |the )?(?:required |mandatory )?(?:input |config\w* )?(?:files?|arguments?|keys?|options?"
+    r"|settings?|fields?|parameters?|directory|folder|path|environment)\b"
     r"|Can't load|JSONDecode|Scanner|YAML|TOMLDecode|offline mode|is not in struct"
     r"|not equal to|please (?:set|specify|install|provide|check)|incompatible|only supports?"
     r"|unknown (?:argument|option|key|model|optimi[sz]er|scheduler|activation|backend|dataset|type|name|format|mode"
@@ -200,6 +202,8 @@ _JOB_CGROUP = re.compile(r"job_(\d+)")
 _NETWORK_FLUSH = "5"
 _AS_BEFORE = 3
 """A loss that was a number again this often after it was none will be so the next time."""
+_LOGGED_FOR_DEBUGGING = "workflow.interrupted"
+"""Nextflow writes at this level why a session was aborted."""
 _FAILED = ("FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL")
 """Slurm's states of jobs that ended badly by themselves."""
 
@@ -251,7 +255,7 @@ def filter_findings(
             finding = replace(finding, place=Place())  # the node named is the one that printed it, which lives
         elif finding.role is Role.ROOT and went_on(finding):
             finding = replace(finding, role=Role.CONFIRMATION)
-        if finding.role is Role.ROOT and find_level(finding) == "DEBUG":
+        if finding.role is Role.ROOT and find_level(finding) == "DEBUG" and finding.signature != _LOGGED_FOR_DEBUGGING:
             finding = replace(finding, role=Role.ADVICE, failure=None)
         elif finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and is_python_warning(finding):
             finding = replace(finding, role=Role.CONFIRMATION)

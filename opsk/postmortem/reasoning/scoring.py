@@ -39,10 +39,10 @@ _UNLOGGED = 0.0165
 """A hang whose culprits left no log: mostly the symptom of what they said there."""
 _LOST_LOG = 0.01
 """The same where other ranks left logs of their own: of planted failures without their log one of six was a hang."""
-_NO_KERNEL_LOG = 0.05
+_NO_KERNEL_LOG = 0.025
 """Ranks that did not come and say nothing, and no kernel log: one of seven of those was no more than a hang."""
-_NO_CULPRIT = 0.05
-"""A hang in which all ranks there are waited: mostly no more than that is to be found."""
+_NO_CULPRIT = 0.025
+"""A hang in which all ranks there are waited: of those whose cause left no word one of four was no more than a hang."""
 _ONLY_QUOTED = 0.3
 """A line of the kernel that a program prints: by an epilog, as a rule, yet anybody can print it."""
 _ONLY_WARNED = 0.1

@@ -31,8 +31,10 @@ _MEETS = frozenset(
 _NEXT_TRIAL, _RUN_BEGINS = "sweep.next_trial", "run.begins"
 _LSF_REPORT, _OUTPUT_BELOW = "batch.report", "batch.output_below"
 _EXCEPTION = "python.exception"
-_LAST_WORDS_OF_ANY = ("program.last_error", "program.said_failed")
+_LAST_WORDS_OF_ANY = ("program.last_error", "program.said_failed", "program.usage", "compile.refused")
 """After training these may be words on anything."""
+_PRINTED, _BUFFERED_BYTES = "Setting OMP_NUM_THREADS", 512
+"""What torch.distributed.launch printed at its start comes last where it was buffered, with little below it."""
 _MANY = 100
 """So often nothing was gained by trying again."""
 _IN_REPORT = "batch."
@@ -126,7 +128,7 @@ def demote_survived(
         findings = [_demote_trifle(each, ends, ranks) for each in findings]
     last = _find_last(each for each in findings if _shows_failure(each))
     trials = _find_last(each for each in findings if each.signature == _NEXT_TRIAL)
-    runs = _find_last(each for each in findings if each.signature == _RUN_BEGINS)
+    runs = _find_last(each for each in findings if each.signature == _RUN_BEGINS and _is_followed(each, ranks))
     late = _find_last(each for each in findings if each.role is Role.ROOT and not is_labelled(each))
     of_several = _find_logs_of_several(ranks)
 
@@ -171,9 +173,9 @@ def demote_survived(
         return goes_on(finding) or (is_followed and is_of_one)
 
     def judge(finding: Finding) -> Finding:
-        if finding.signature in _LAST_WORDS_OF_ANY and finding.role is Role.ROOT and not has_failed:
-            is_after_work = _find_last_step(finding.source, ranks) >= 0
-            return replace(finding, role=Role.CONFIRMATION) if is_after_work else finding
+        is_of_any = finding.signature in _LAST_WORDS_OF_ANY and finding.role is Role.ROOT and not has_failed
+        if is_of_any and _find_last_step(finding.source, ranks) >= 0:
+            return replace(finding, role=Role.CONFIRMATION)
         if finding.signature in ENDS_OF_COMMANDS and finding.role is not Role.ADVICE and goes_on(finding):
             return replace(finding, role=Role.ADVICE, failure=None)
         if finding.role is Role.CASCADE and finding.signature == _EXCEPTION and works_on(finding.source):
@@ -181,6 +183,12 @@ def demote_survived(
         return replace(finding, role=Role.CONFIRMATION) if is_survived(finding) else finding
 
     return tuple(judge(each) for each in findings)
+
+
+def _is_followed(begin: Finding, ranks: Sequence[RankProgress]) -> bool:
+    """Return whether more than an end stands below the line by which a run begins: a launcher's own may be buffered."""
+    rest_bytes = _find_size(begin.source, ranks) - max(begin.order, begin.last_order)
+    return not begin.text.startswith(_PRINTED) or rest_bytes > _BUFFERED_BYTES
 
 
 def _demote_trifle(finding: Finding, ends: Mapping[str, int], ranks: Sequence[RankProgress]) -> Finding:

@@ -823,6 +823,66 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "cannot open reads.fa: No such file or directory at /opt/tools/split.pl line 120.",
         "Use of uninitialized value $n in addition (+) at /opt/tools/split.pl line 120.",
     ),
+    "args.unknown_to_parser": (
+        "tool: unrecognized option '--steps'",
+        "tool: reads option --steps from the file",
+    ),
+    "program.usage": ("\nUsage: ./nbody BODIES STEPS", "\nUsage of memory: 12 GiB"),
+    "shell.cannot_run": (
+        "/usr/bin/env: 'python': No such file or directory",
+        "env: the variables of this job",
+    ),
+    "packages.unresolved": (
+        "ERROR: No matching distribution found for torch==9.9",
+        "Requirement already satisfied: torch==2.9",
+    ),
+    "packages.not_here": (
+        "Error in library(dplyr) : there is no package called 'dplyr'",
+        "there is a package of that name",
+    ),
+    "compile.refused": (
+        "src/solver.c:10:5: error: 'x' undeclared (first use in this function)",
+        "relaxation: error: 0.002",
+    ),
+    "license.refused": ("License checkout failed.", "License checkout succeeded."),
+    "program.of_physics": (
+        "-------------- FATAL CALLED ---------------",
+        "relaxation reached the required accuracy - stopping structural energy minimisation",
+    ),
+    "program.crashed": (
+        "solver: mesh.cpp:12: int main(): Assertion `cells > 0' failed.",
+        "sigFpe : Enabling floating point exception trapping (FOAM_SIGFPE).",
+    ),
+    "workflow.failed": (
+        "ERROR ~ Error executing process > 'ALIGN (3)'",
+        "[5c/0a12ff] NOTE: Process `ALIGN (3)` terminated with an error exit status (1) -- Execution is retried (1)",
+    ),
+    "workflow.refused": (
+        "MissingInputException in rule align in file /home/ada/Snakefile, line 3:",
+        "Building DAG of jobs...",
+    ),
+    "workflow.task_killed": (
+        "  Process `ALIGN (3)` terminated with an error exit status (137)",
+        "  Process `ALIGN (3)` ended with status 0",
+    ),
+    "program.of_sequencing": (
+        "[E::bgzf_read] Read block operation failed with error 4 after 0 of 4 bytes",
+        "[W::bam_hdr_read] EOF marker is absent. The input is probably truncated",
+    ),
+    "site.prolog_failed": (
+        "prolog: DCGM diagnostics failed on gpu014, draining it",
+        "prolog: all 8 GPUs passed",
+    ),
+    "mpi.ended_by": ("=   KILLED BY SIGNAL: 9 (Killed)", "=   RANK 1 PID 778427 RUNNING AT n012"),
+    "mpi.bad_buffer": ("\tBad address(1)", "Bad addresses were left out"),
+    "shell.not_found_localised": (
+        "/var/spool/slurmd/job71/slurm_script: Zeile 12: solver: Kommando nicht gefunden.",
+        "Zeile 12: das Kommando wurde gefunden",
+    ),
+    "workflow.interrupted": (
+        "[SIGINT handler] DEBUG nextflow.Session - Session aborted -- Cause: SIGINT",
+        "DEBUG nextflow.Session - Session await > all processes finished",
+    ),
     "batch.output_below": ("The output (if any) follows:", "The output (if any) is above this job summary."),
     "batch.report": (
         "Subject: Job 8253410: <train> in cluster <dcc> Exited",

@@ -1,0 +1,73 @@
+"""Is the class right of what programs other than trainings say last, and is a survived one none?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opsk.postmortem.logs import LogFile, read_logs
+from opsk.postmortem.reasoning import explain
+from opsk.postmortem.values import FailureClass, Report
+from tests.fakes.last_words import LAST_WORDS
+
+HEAD = "Mon Jan  5 10:00:00 UTC 2026\nRunning on host n012\nreading /scratch/ada/data\n"
+WORK = "".join(f"shard {number} of 400 is tokenised, 81920 tokens\n" for number in range(400))
+STEP_CANCELLED = "slurmstepd: error: *** STEP 71.0 ON n012 CANCELLED AT 2026-01-05T11:00:00 ***\n"
+JOB_CANCELLED = "slurmstepd: error: *** JOB 71 ON n012 CANCELLED AT 2026-01-05T11:00:00 ***\n"
+STUCK = (
+    "slurmstepd: error: *** STEP 71.0 STEPD TERMINATED ON n012 AT 2026-01-05T11:01:00 "
+    "DUE TO JOB NOT ENDING WITH SIGNALS ***\n"
+)
+NO_CONDA = "CondaError: Run 'conda init' before 'conda {verb}'\n"
+PYTHON_WARNS = "/home/ada/train.py:24: UserWarning: lr_scheduler.step() before optimizer.step()\n"
+
+
+def explain_text(folder: Path, text: str) -> Report:
+    path = folder / "slurm-71.out"
+    path.write_text(text)
+    return explain(read_logs([LogFile(path=path)], processes=1))
+
+
+def named(report: Report) -> str:
+    return report.root.failure.value if report.root is not None else ""
+
+
+@pytest.mark.parametrize(("classes", "text"), LAST_WORDS)
+def test_last_words_have_their_class(classes: str, text: str, tmp_path: Path) -> None:
+    assert named(explain_text(tmp_path, f"{HEAD}{text}\n")) in classes.split(",")
+
+
+def test_most_of_them_end_nothing_where_the_program_works_on(tmp_path: Path) -> None:
+    survivable = {"software", "config"}
+    those = [text for classes, text in LAST_WORDS if set(classes.split(",")) <= survivable]
+    called = [text for text in those if named(explain_text(tmp_path, f"{HEAD}{text}\n{WORK}{WORK}"))]
+    assert len(called) <= len(those) // 50, called
+
+
+@pytest.mark.parametrize("text", ["Bus error (core dumped)", "Bus error"])
+def test_a_bare_bus_error_is_not_sure(text: str, tmp_path: Path) -> None:
+    root = explain_text(tmp_path, f"{HEAD}{text}\n").root
+    assert root is None or (root.failure is FailureClass.HOST_MEMORY and root.confidence < 0.6)
+
+
+def test_a_step_that_could_not_be_killed_is_the_nodes_and_no_cancellation(tmp_path: Path) -> None:
+    assert named(explain_text(tmp_path, HEAD + STEP_CANCELLED + STUCK)) == "node"
+    assert named(explain_text(tmp_path, HEAD + STUCK)) == "node"
+    assert named(explain_text(tmp_path, HEAD + JOB_CANCELLED + STUCK)) == "cancelled"
+
+
+def test_conda_that_was_not_set_up_ended_nothing_where_python_ran(tmp_path: Path) -> None:
+    lines = NO_CONDA.format(verb="activate"), PYTHON_WARNS, NO_CONDA.format(verb="deactivate")
+    assert named(explain_text(tmp_path, "\n".join(lines))) == ""
+    assert named(explain_text(tmp_path, lines[0])) == "config"
+
+
+def test_what_a_launcher_had_buffered_is_no_other_run(tmp_path: Path) -> None:
+    raised = (
+        'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    step()\n'
+        "RuntimeError: Expected object of scalar type float but got scalar type half\n"
+    )
+    notice = "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default\n"
+    assert named(explain_text(tmp_path, HEAD + raised + notice + "done\n")) == "software"
+    assert named(explain_text(tmp_path, HEAD + raised + notice + WORK)) == ""
