@@ -170,13 +170,14 @@ def _format_head(report: Report) -> list[str]:
             "COMPLETED": "nothing failed",
             "unknown": "no sign of a failure",
         }
-        return [first, nothing.get(report.state, "the evidence does not show a cause")]
+        said = nothing.get(report.state, "" if owner else "the evidence does not show a cause")
+        return [first, said] if said else [first]
     root = report.root
     return [
         first,
         f"cause   {root.failure}, {root.confidence:.0%} sure: {escape(root.what)}",
         f"where   {escape(describe_place(root.where))}",
-        *(f"job     {_format_moment(moment)}" for moment in report.before),
+        *(f"job     {_format_moment(moment, is_timed=moment.time_s is not None)}" for moment in report.before),
     ]
 
 
@@ -216,20 +217,24 @@ def _format_divergence(report: Report) -> list[str]:
 
 
 def _format_timeline(report: Report) -> list[str]:
-    """Return the first moments."""
-    if not report.timeline:
+    """Return the first moments; nothing where they say no more than the cause does."""
+    root, moments = report.root, report.timeline
+    is_timed = any(moment.time_s is not None for moment in moments)
+    repeats = root is not None and all(each.what == root.what and each.place == root.where for each in moments)
+    if not moments or (repeats and not is_timed):
         return []
-    rows = [f"        {_format_moment(moment)}" for moment in report.timeline[:_MAX_MOMENTS]]
-    left = len(report.timeline) - _MAX_MOMENTS
-    return ["when", *rows, *([f"        and {left} more: --json, --md or --html"] if left > 0 else [])]
+    rows = [f"        {_format_moment(moment, is_timed=is_timed)}" for moment in moments[:_MAX_MOMENTS]]
+    left = len(moments) - _MAX_MOMENTS
+    head = "when" if is_timed else "when    in the order of the log: no line has a time"
+    return [head, *rows, *([f"        and {left} more: --json, --md or --html"] if left > 0 else [])]
 
 
-def _format_moment(moment: Moment) -> str:
+def _format_moment(moment: Moment, *, is_timed: bool) -> str:
     """Return one moment."""
-    when = format_time(moment.time_s)
+    when = f"{format_time(moment.time_s)}  " if is_timed else ""
     place = describe_place(moment.place)
     where = "" if place == "the job" else f"  ({escape(place)})"
-    return f"{when}  {escape(moment.what[:110])}{where}"
+    return f"{when}{escape(moment.what[:110])}{where}"
 
 
 def format_time(time_s: float | None) -> str:

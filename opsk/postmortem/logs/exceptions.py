@@ -15,6 +15,7 @@ _RAY_TASK = re.compile(
 )
 """Ray names the exception of a task before it prints the task's own frames and, last, the exception."""
 _HEAD_OF_TRACEBACK = TRACEBACK.decode()
+_HEAD_ALONE = "Traceback (most recent call last):"
 _BOX = ("│", "╭", "╰", "|", "+")
 """Rich draws tracebacks in a box; the exception stands below it."""
 _FLAT = 'File "'
@@ -42,6 +43,8 @@ _LOWER_CASE = frozenset(("error", "timeout", "herror", "gaierror"))
 """Exceptions of Python's own modules that are not capitalised: socket, struct, zlib."""
 _ORIGINAL = "Original Traceback (most recent call last):"
 """PyTorch's data loader raises the exception of its worker anew, with the worker's own traceback below it."""
+_SPAWNED = re.compile(r"-- Process \d{1,4} terminated with the following error:")
+"""torch.multiprocessing raises the exception of a process anew, with the process's own traceback below this line."""
 _LOGGED = re.compile(r"(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,80}:\d{1,5}\] ?")
 """vLLM's logger writes this before every line of a traceback."""
 _RAISED_KIND = re.compile(r"(?!Error:)[\w.]*(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)")
@@ -89,6 +92,8 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
             text = text[start.end() :]
         if labelled_line.label != line.label or not text.strip() or _RAY_TASK.match(text) or text == _ORIGINAL:
             continue
+        if frames.is_passed_on and (_SPAWNED.match(text) or text == _HEAD_ALONE):
+            continue
         if text[:1] in " \t":
             frames.take(text)
             continue
@@ -102,8 +107,8 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
             is_flat = True  # cut off, or another rank without a label writes in between: only what is surely one counts
             continue
         after = data[position : position + _AFTER_BYTES].decode("utf-8", "replace")
-        if (match["message"] or "").startswith("Caught ") and _ORIGINAL in after:
-            frames = _Frames()
+        if ((match["message"] or "").startswith("Caught ") and _ORIGINAL in after) or _SPAWNED.match(after.lstrip()):
+            frames.pass_on()
             continue
         fields = {"type": match["type"].rpartition(".")[2]}
         if match["message"]:
@@ -195,11 +200,18 @@ class _Frames:
         The first one is of the outermost file of the program.
     wait_for_ray
         The program waited for Ray.
+    is_passed_on
+        They are of another process, whose exception was raised anew.
     """
 
     def __init__(self) -> None:
         self._last = self._own = self._program = ""
-        self._is_raised = self.reach_top = self.wait_for_ray = False
+        self._is_raised = self.reach_top = self.wait_for_ray = self.is_passed_on = False
+
+    def pass_on(self) -> None:
+        """Begin with the frames of the process whose exception was raised anew in the outermost file of this one."""
+        self._last = self._own = ""
+        self._is_raised, self.is_passed_on = False, True
 
     @property
     def are_none(self) -> bool:
@@ -214,7 +226,7 @@ class _Frames:
             if stripped.strip("^~ "):
                 self._is_raised = stripped.startswith("raise ")
             return
-        if not self._last:
+        if not self._last and not self.is_passed_on:
             self.reach_top = text.rstrip().endswith(_TOP)
         if not self._program and text.rstrip().endswith(_OF_SCRIPT) and _LIBRARY.search(text) is None:
             self._program = match["file"]

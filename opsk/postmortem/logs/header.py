@@ -19,6 +19,12 @@ _RANK = re.compile(r"(?:^|[^a-z])(?:global[_-]?)?(?:rank|task|proc)[_\-.]?(?P<ra
 _LOCAL = re.compile(r"(?:^|[^a-z])local[_-]?rank[_\-.]?(?P<local>\d{1,4})(?!\d)", re.IGNORECASE)
 _TASK = re.compile(r"[_\-.](?P<rank>\d{1,6})\.(?:out|err|log|txt|stdout|stderr)(?:\.(?:gz|xz|bz2))?$")
 """``%x_%j_%t.out``: the last number, where another one precedes it."""
+_NO_TASKS = re.compile(
+    r"(?<!\d)(?:(?:19|20)\d{6}|(?:19|20)\d\d[_\-.]\d\d|\d\d[_\-.]\d\d)$|(?:slurm|job|jobid)$", re.IGNORECASE
+)
+"""What stands before a number that is part of a time or a date, or a job's."""
+_MAX_TASK_DIGITS = 5
+"""No job has a million tasks: such a number is a job, or a time."""
 _NUMBERS = re.compile(r"\d+")
 _BARE_NUMBERS = re.compile(r"(?<![0-9A-Za-z])\d+(?![0-9A-Za-z])")
 """Numbers that are separate words: neither of ``llama3-8b``."""
@@ -91,6 +97,8 @@ def parse_log_name(path: str) -> NamedRank:
     match = _RANK.search(bare)
     rank = int(match["rank"]) if match else None
     task = _TASK.search(bare) if len(_BARE_NUMBERS.findall(bare)) >= _MIN_NUMBERS else None
+    if task is not None and (len(task["rank"]) > _MAX_TASK_DIGITS or _NO_TASKS.search(bare[: task.start()])):
+        task = None
     if rank is None and task is not None:
         rank = int(task["rank"])
         name = name[: name.rindex(task[0])]

@@ -89,6 +89,8 @@ _BROKEN_FILE = re.compile(
     r"JSONDecode|Decoder?Error|UnicodeDecode|EOF|BadZip|Unpickling|truncated|corrupt|central directory|Scanner|Parser",
     re.IGNORECASE,
 )
+_FIRST_PART = re.compile(r"[,;:]")
+"""Advice that begins with the same words is the same advice, with more or less of detail."""
 _LEMON = 3.0
 _OF_BOTH_ENDS = frozenset(
     ("nccl.ib_completion_error", "ucx.transport_error", "ofi.completion_error", "nccl.net_plugin_error",
@@ -96,6 +98,12 @@ _OF_BOTH_ENDS = frozenset(
      "ofi.match_resources", "nvshmem.not_initialised")
 )  # fmt: skip
 """One end alone tells of these: it cannot tell its own port from the peer's, nor from a container without a device."""
+_NAMES_WHAT = {"program": "message", "python": "module", "shell": "path"}
+"""By the family of a sign, the field that says what its sentence leaves open: the error, the module, the file."""
+_THROWN = re.compile(
+    r"terminate called after throwing an instance of '(?P<type>[^']{1,100})'(?:: (?P<message>.{1,200}))?"
+)
+"""What libstdc++ prints of a C++ exception that nothing caught, and its message, which stands in the next line."""
 _NAMES_SETTING = re.compile(
     r"divisible|must be|should be|has to be|cannot exceed|greater than|less than|not supported|does not support"
 )
@@ -122,8 +130,13 @@ def find_meaning(finding: Finding) -> str:
         return _describe_task_end(finding)
     if finding.signature in _KERNEL:
         return _KERNEL[finding.signature][0]
+    if (thrown := _THROWN.search(finding.text)) is not None and finding.signature == "process.fatal_python":
+        return f"the program ended by {thrown['type']}" + (f": {thrown['message']}" if thrown["message"] else "")
     known = _index_signatures().get(finding.signature)
-    return f"{known.what}{_describe_meeting(finding)}" if known is not None else finding.signature
+    if known is None:
+        return finding.signature
+    said = finding.fields.get(_NAMES_WHAT.get(finding.signature.partition(".")[0], ""), "")
+    return f"{known.what}{_describe_meeting(finding)}" + (f": {said}" if said else "")
 
 
 def _describe_meeting(finding: Finding) -> str:
@@ -171,7 +184,9 @@ def _advise_on_exception(finding: Finding) -> str:
         return f"look at {at or 'where it was raised'}: the program ended itself there"
     if finding.failure is not FailureClass.CONFIG:
         return ""
-    if kind in ("FileNotFoundError", "NotADirectoryError", "IsADirectoryError") or "o such file" in message:
+    if kind in ("NotADirectoryError", "IsADirectoryError"):
+        return "a path is of a directory where a file is asked for, or of a file in place of a directory: correct it"
+    if kind == "FileNotFoundError" or "o such file" in message:
         return "a file is missing: check its path on all nodes"
     if _BROKEN_FILE.search(f"{kind}: {message}"):
         return "a file is broken or was not written whole: make it again, or use one from before it"
@@ -237,9 +252,12 @@ def _list_advice(root: Cause, audience: Audience) -> list[Action]:
     if root.failure in _DRAIN:
         observed.sort(key=lambda each: each.origin not in _WITNESSES)
     advices: dict[str, str] = {}
+    beginnings: set[str] = set()
     for text, source in map(find_advice, observed):
-        if text:
-            advices.setdefault(text, source)
+        beginning = _FIRST_PART.split(text, maxsplit=1)[0]
+        if text and beginning not in beginnings:
+            beginnings.add(beginning)
+            advices[text] = source
     if not advices and root.failure in _BY_CLASS:
         advices[_BY_CLASS[root.failure]] = ""
     shown = list(advices.items())[: 1 if root.failure in _DRAIN else _MAX_ADVICES]

@@ -39,6 +39,7 @@ MIN_CONFIDENCE = 0.25
 _MAX_ALTERNATIVES = 4
 _MAX_CUT_OFF = 3
 _MIN_ALTERNATIVE = 0.05
+_UNKNOWN = "unknown"
 _NOT_FAILED_STATES = ("COMPLETED", "COMPLETING", "RUNNING", "PENDING")
 
 
@@ -142,7 +143,7 @@ def explain(evidence: Evidence, *, recurrence: Sequence[Recurrence] = ()) -> Rep
     facts = _build_facts(evidence, findings, root)
     before, timeline = build_timeline(evidence, findings, root)
     return Report(
-        state=state, job=evidence.job, root=root, alternatives=others[:_MAX_ALTERNATIVES],
+        state="failed" if root is not None and state == _UNKNOWN else state, job=evidence.job, root=root, alternatives=others[:_MAX_ALTERNATIVES],
         timeline=timeline, before=before, divergence=divergence,
         evidence=replace(evidence, findings=findings), skews=skews,
         missing=list_missing(evidence, causes, divergence) if causes or state == "failed" else (),
@@ -220,7 +221,7 @@ def _find_state(evidence: Evidence, findings: Sequence[Finding]) -> str:
         if finding.role in (Role.ROOT, Role.CASCADE) or finding.signature in REPORTS_OF_ENDS or _is_cut_off(finding)
         if not steps.follow_in_log(finding)
     )
-    return "failed" if next(indications, None) is not None else "unknown"
+    return "failed" if next(indications, None) is not None else _UNKNOWN
 
 
 def _build_facts(evidence: Evidence, findings: Sequence[Finding], root: Cause | None) -> dict[str, float]:

@@ -6,6 +6,7 @@ exception that nothing in it caught. Neither counts in a log that several ranks 
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,9 @@ _OF_A_RUN = frozenset(
 )  # fmt: skip
 """Over when the next run begins; a broken GPU, link or node is not."""
 _MAX_NOTES = 4
+_REFUSED = "args.unrecognised"
+_REFUSED_BY = re.compile(r"(?P<program>[\w./-]{1,200}\.py): error: ")
+"""argparse ends a program by this line."""
 
 
 def demote_earlier_runs(findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> list[Finding]:
@@ -109,14 +113,16 @@ def _find_end_before(findings: Sequence[Finding]) -> int:
     """Return where the last run but one of a program ended by an exception, and the last one did; -1 where none did."""
     ends: Mapping[str, list[Finding]] = defaultdict(list)
     for each in findings:
-        program = each.fields.get("program", "")
-        if program and each.fields.get("top") and each.role is Role.ROOT and not each.fields.get("chained"):
+        refused = _REFUSED_BY.match(each.text) if each.signature == _REFUSED else None
+        program = refused["program"] if refused is not None else each.fields.get("program", "")
+        has_ended = refused is not None or bool(each.fields.get("top") and not each.fields.get("chained"))
+        if program and has_ended and each.role is Role.ROOT:
             ends[program].append(each)
     if not ends:
         return -1
     those = max(ends.values(), key=lambda each: max(map(_find_last_order, each)))
     last = max(those, key=_find_last_order)
-    if last.failure is FailureClass.CANCELLED or not last.fields.get("apart"):
+    if last.failure is FailureClass.CANCELLED or not (last.signature == _REFUSED or last.fields.get("apart")):
         return -1  # another rank of the same job, or the same exception raised anew
     orders = [order for each in those if (order := _find_last_order(each)) < last.order]
     return max(orders, default=-2) + 1

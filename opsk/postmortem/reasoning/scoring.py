@@ -16,7 +16,7 @@ from opsk.postmortem.reasoning.consequences import LastSteps
 from opsk.postmortem.reasoning.filtering import is_of_settings
 from opsk.postmortem.reasoning.gpu_faults import is_quoted, order_faults
 from opsk.postmortem.reasoning.levels import find_level
-from opsk.postmortem.reasoning.places import RankPlacement, describe_place
+from opsk.postmortem.reasoning.places import RankPlacement
 from opsk.postmortem.values import Cause, Divergence, Evidence, FailureClass, Finding, Origin, Role
 
 ODDS_OF_NO_FINDING = 0.12
@@ -140,7 +140,7 @@ def _score(candidate: Candidate, scene: Scene) -> _Score:
     """Return the odds of one candidate for itself."""
     base = min(candidate.base, 0.99)
     odds = base / (1 - base)
-    first = f"{candidate.what}, {describe_place(candidate.place)}: {base:.0%} by itself, which is {odds:.2g} to 1"
+    first = f"{base:.0%} by itself, which is {odds:.2g} to 1"
     score = _Score(candidate, odds, [first])
     _weigh_progress(score, scene)
     _weigh_start(score, scene)

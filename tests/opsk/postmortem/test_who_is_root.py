@@ -357,7 +357,7 @@ def test_it_is_said_how_odds_became_a_confidence(tmp_path: Path) -> None:
     report = explained(tmp_path, slurm__out=OOM.format(asked="2.50", gpu=1))
     assert report.root is not None
     # weights.toml: 0.94 alone are 0.94 / 0.06 = 15.7 to 1; 15.7 / (15.7 + 0.12) = 99.2 %, said as at most 98.5 %
-    assert "94% by itself, which is 16 to 1" in report.root.why[0]
+    assert report.root.why[0] == "94% by itself, which is 16 to 1"
     assert report.root.why[-1] == ("16 against 0.12 of a cause that left no sign: 99.2%, capped at 98.5%")
 
 
