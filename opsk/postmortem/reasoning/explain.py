@@ -143,7 +143,8 @@ def explain(evidence: Evidence, *, recurrence: Sequence[Recurrence] = ()) -> Rep
     facts = _build_facts(evidence, findings, root)
     before, timeline = build_timeline(evidence, findings, root)
     return Report(
-        state="failed" if root is not None and state == _UNKNOWN else state, job=evidence.job, root=root, alternatives=others[:_MAX_ALTERNATIVES],
+        state="failed" if root is not None and state == _UNKNOWN else state,
+        job=evidence.job, root=root, alternatives=others[:_MAX_ALTERNATIVES],
         timeline=timeline, before=before, divergence=divergence,
         evidence=replace(evidence, findings=findings), skews=skews,
         missing=list_missing(evidence, causes, divergence) if causes or state == "failed" else (),

@@ -32,7 +32,7 @@ SLACK_MS = 60.0
 MOST_MS = 1000.0
 """What no submission waits, whatever the machine does."""
 SLACK_OF_SHORTEST_MS = 8.0
-"""What it may add to the shortest of several; less than half the deadline, which all wait while the breaker is closed."""
+"""What it may add to the shortest of several: less than half the deadline, which all wait where no breaker opens."""
 
 
 @pytest.fixture(scope="module")
