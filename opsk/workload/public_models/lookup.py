@@ -140,9 +140,20 @@ def has_own_length(name: str | None) -> bool:
 
 def find_listed(name: str) -> tuple[Kind, ModelShape] | None:
     """Return kind and shape of a model of the table of names; ``None`` where it has no such name."""
-    row = _table().get(normalise_words(name))
-    if row is None:
-        return None
+    words = normalise_words(name)
+    row = _table().get(words)
+    return _parse_row(row, words) if row is not None else None
+
+
+def iterate_listed() -> Iterator[tuple[Kind, ModelShape, tuple[str, ...]]]:
+    """Yield kind, shape and normalised names of each row of the table of names."""
+    for row in dict.fromkeys(_table().values()):
+        names = tuple(row.rpartition("\t")[2].split())
+        yield (*_parse_row(row, names[0]), names)
+
+
+def _parse_row(row: str, name: str) -> tuple[Kind, ModelShape]:
+    """Return kind and shape of a row of the table of names."""
     kind, sizes, *_ = row.split("\t")
     shape: dict[str, Any] = {}
     for pair in sizes.split():
@@ -150,7 +161,7 @@ def find_listed(name: str) -> tuple[Kind, ModelShape] | None:
         shape[key] = value == "1" if key in _TRUTHS else int(value)
     shape.setdefault("kv_heads", shape["heads"])
     shape.setdefault("head_dim", shape["hidden"] // shape["heads"])
-    return Kind(kind), ModelShape(name=normalise_words(name), **shape)
+    return Kind(kind), ModelShape(name=name, **shape)
 
 
 @cache

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
-from opsk.workload.model import Mixer
-from opsk.workload.public_models.lookup import normalise_words, public_models
+from opsk.workload.model import Mixer, ModelShape
+from opsk.workload.public_models.lookup import Kind, iterate_listed, normalise_words, public_model, public_models
 
 _SIZE = re.compile(r"(\d{1,3}(?:\.\d{1,2})?)([bm])")
 _UNITS = {"b": 10**9, "m": 10**6}
 _OTHER = re.compile(
     r"\w*(vl|vla|moe|mamba|rwkv|vision|visual|audio|speech|voice|whisper|video|image|clip|vit|diffusion|omni|multimodal"
-    r"|mm|ocr|gptq|awq|gguf|exl\d|mlx|fp8|fp4|\d-?bit|int\d|asr|tts|encoder|dit|unet|llava|blip|gen|hybrid|loop\w*)"
+    r"|mm|ocr|gptq|awq|gguf|exl\d|mlx|fp8|fp4|\d-?bit|int\d|asr|tts|encoder|dit|unet|llava|blip|musicgen|hybrid|loop\w*)"
     r"|tokens?|toks?|samples?|steps?|ctx|context|a\d+(\.\d+)?b|\d+x\d+(\.\d+)?b"
 )
 """Words of models that are no plain transformers of text, and of numbers that are no size of a model."""
-SHARES = (0.95, 1.6)
-"""Parameters of models that count as as large as a name says, over what it says."""
-MAX_MODELS = 6
+SHARES = (0.95, 1.5)
+"""Parameters of a model that counts as as large as a name says, over what it says."""
+MAX_OF_KIND = 3
+"""Models with the most logits of a token, and with the most activations, that are returned."""
 
 
 @lru_cache(maxsize=256)
@@ -28,7 +29,7 @@ def find_as_large(name: str) -> tuple[str, ...]:
     Examples
     --------
     >>> find_as_large("our-lab/Story-7B")[0], find_as_large("our-lab/Story"), find_as_large("our-lab/Story-7B-VL")
-    ('llama-1-7b', (), ())
+    ('baichuan2-7b', (), ())
     """
     words = normalise_words(name).split("-")
     sizes = [match for word in words if (match := _SIZE.fullmatch(word))]
@@ -36,15 +37,31 @@ def find_as_large(name: str) -> tuple[str, ...]:
         return ()
     number, unit = sizes[0].groups()
     parameters = float(number) * _UNITS[unit]
-    rows = [
-        (model.parameters, key)
-        for key, model in public_models().items()
-        if SHARES[0] * parameters <= model.parameters <= SHARES[1] * parameters and _is_plain(key)
-    ]
-    return tuple(key for _, key in sorted(rows)[:MAX_MODELS]) if any(count >= parameters for count, _ in rows) else ()
+    low, high = (share * parameters for share in SHARES)
+    rows = [(count, key) for count, key in _list_sizes() if low <= count <= high]
+    if all(shape_count < parameters for shape_count, _ in rows):
+        return ()
+    shapes = {key: shape for key in (key for _, key in rows) if (shape := public_model(key)) is not None}
+    by_words = sorted(shapes, key=lambda key: -shapes[key].vocab * shapes[key].hidden)
+    by_layers = sorted(shapes, key=lambda key: -shapes[key].layers * shapes[key].hidden)
+    return tuple(sorted(dict.fromkeys((*by_words[:MAX_OF_KIND], *by_layers[:MAX_OF_KIND]))))
 
 
-def _is_plain(key: str) -> bool:
-    """Return whether a model is a decoder without experts or layers of other kinds."""
-    shape = public_models()[key].shape
+@cache
+def _list_sizes() -> tuple[tuple[int, str], ...]:
+    """Return the parameters and the names of the decoders that have neither experts nor layers of other kinds."""
+    rows = [(model.parameters, key) for key, model in public_models().items() if _is_plain(model.shape)]
+    listed = [(shape, names[0]) for kind, shape, names in iterate_listed() if kind is Kind.DECODER and _is_plain(shape)]
+    return tuple(sorted([*rows, *((_count(shape), key) for shape, key in listed)]))
+
+
+def _is_plain(shape: ModelShape) -> bool:
+    """Return whether a model has neither experts nor layers of other kinds."""
     return shape.experts <= 1 and not shape.encoder_layers and shape.mixer is Mixer.NONE
+
+
+def _count(shape: ModelShape) -> int:
+    """Return the parameters of a model: those of its matrices."""
+    width = shape.head_dim * (2 * shape.heads + 2 * shape.kv_heads)
+    layer = shape.hidden * (width + (3 if shape.gated_mlp else 2) * shape.ffn)
+    return shape.layers * layer + shape.vocab * shape.hidden * (1 if shape.tied_embeddings else 2)

@@ -13,7 +13,7 @@ from opsk.workload.public_models.lookup import Kind, find_listed, public_model
 from opsk.workload.public_models.measured import MeasuredModel, Unit, find_measured, fixes_length
 from opsk.workload.unstated.sizes import Size, Task, find_range, find_side
 from opsk.workload.workload import Workload
-from opsk.workload.worst_case import LOWERING, MICRO_BATCH
+from opsk.workload.worst_case import LOWERING, MAX_TOKENS, MICRO_BATCH
 
 SEQ, BATCH, INPUT = "model.seq", "plan.micro_batch", "model.input"
 _MAY_BE_MISSING = frozenset(
@@ -77,6 +77,8 @@ def find_open_sizes(workload: Workload, missing: Collection[str]) -> tuple[OpenS
     if task is None or not set(missing) <= _MAY_BE_MISSING:
         return ()
     rows: list[OpenSize | None] = []
+    if MAX_TOKENS in dict(workload.options):
+        return ()  # its largest case is that length
     if (workload.model.seq is None or SEQ in unknown) and not fixes_length(name):
         rows.append(_limit_tokens(_make(SEQ, Size.TOKENS, task), name or ""))
     is_batch_open = workload.plan.micro_batch is None or BATCH in unknown

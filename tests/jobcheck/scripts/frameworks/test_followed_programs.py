@@ -174,3 +174,38 @@ def test_a_flag_has_its_value_under_all_of_its_names(command: str) -> None:
     )
     workload = read(IMPORTS + program, f"python train.py {command}", run_yaml="max_seq_length: 256\n")
     assert (*summarise(workload), workload.model.seq) == ("gpt2-medium", 4, 256)
+
+
+def test_a_model_that_a_program_does_not_come_to_load_is_none_of_its_own() -> None:
+    program = (
+        "from transformers import AutoModel\n"
+        "def compare():\n    judge = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-14B')\n"
+        "def main(score=False):\n    if score:\n        compare()\n"
+        + TRAINS.format(name="'Qwen/Qwen2.5-7B'", batch="3").replace("\n", "\n    ")
+        + "\nmain()\n"
+    )
+    assert summarise(read(IMPORTS + program)) == ("Qwen/Qwen2.5-7B", 3)
+    assert summarise(read(IMPORTS + program.replace("main()\n", "main(score=True)\n")))[0] is None
+
+
+def test_what_the_training_wrote_is_loaded_behind_it() -> None:
+    program = TRAINS.format(name="'Qwen/Qwen2.5-7B'", batch="3").replace("Trainer(", "trainer = Trainer(", 1)
+    program = program.replace(".train()", "\ntrainer.train()\n")
+    behind = "best = AutoModelForCausalLM.from_pretrained(find_best(folder))\nprint(test(best))\n"
+    assert summarise(read(IMPORTS + program + behind)) == ("Qwen/Qwen2.5-7B", 3)
+    assert summarise(read(IMPORTS + behind + program))[0] is None
+
+
+def test_texts_are_as_long_as_where_the_program_comes_to_cut_them() -> None:
+    cut = "rows = rows.map(lambda row: tokenizer(row['text'], truncation=True, max_length=256))\n"
+    other = "def score(texts):\n    return tokenizer(texts, return_tensors='pt', padding=True)\n"
+    program = IMPORTS + other + TRAINS.format(name="'Qwen/Qwen2.5-7B'", batch="3").replace("args = ", f"{cut}args = ")
+    assert read(program).model.seq == 256
+    assert read(f"{program}score(texts)\n").model.seq is None
+
+
+def test_what_makes_a_tokenizer_or_sets_it_up_cuts_no_text() -> None:
+    cut = "x = tokenizer(texts, truncation=True, max_length=256)\n"
+    other = "tokenizer = get_tokenizer(folder)\nwith tokenizer.as_target_tokenizer():\n    y = "
+    program = IMPORTS + other + cut.replace("x = ", "") + cut + TRAINS.format(name="'Qwen/Qwen2.5-7B'", batch="3")
+    assert read(program).model.seq == 256

@@ -16,6 +16,7 @@ from opsk.frameworks.settings.huggingface import MICRO, STEPS
 from opsk.frameworks.settings.usual_settings import BATCHES
 from opsk.workload.completion import DECODER_LENGTH, ENCODER_LENGTH, MASKED
 from opsk.workload.unstated.long_texts import CUT_TEXTS
+from opsk.workload.worst_case import MAX_TOKENS
 from opsk_jobcheck.scripts.bash.values import Invocation, Text
 from opsk_jobcheck.scripts.frameworks.huggingface.model import SHAPE, find_public_name, read_model
 from opsk_jobcheck.scripts.frameworks.huggingface.preferences import PREFERENCE_KINDS, read_preferences
@@ -50,6 +51,7 @@ from opsk_jobcheck.scripts.settings.findings import (
     Findings,
     mark_all_unknown,
     parse_boolean,
+    parse_integer,
     state_data_parallel_only,
 )
 from opsk_jobcheck.scripts.settings.reader import Match, Reader, Reading
@@ -89,6 +91,7 @@ _TRL_PROGRAMS = re.compile(
 _TRL_COMMANDS = frozenset({"sft", "dpo", "grpo", "kto", "orpo", "cpo", "rloo", "ppo", "gkd", "reward"})
 _TRANSLATES = re.compile(r"run_(summarization|translation)(_no_trainer)?\.py")
 """Examples that read 1,024 tokens and write 128 unless told otherwise."""
+_TOKENS_OF_GPU = ("per_device_max_tokens", "max_tokens_per_device", "max_tokens_per_gpu", "per_gpu_max_tokens")
 _LENGTHS_TRL = ("max_length", *LENGTHS)
 _NO_TRAINING = re.compile(
     r"(lm_eval|lighteval|vllm|sglang)(\..*)?|(\w+_)?(eval|evaluate|evaluation|infer|inference|generate|predict)(_\w+)?\.py"
@@ -128,6 +131,7 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
     is_trl = match.framework in (TRL, TRL_ACCELERATE)
     read_settings(config, findings, lengths=_LENGTHS_TRL if is_trl else (*LENGTHS, "max_length"))
     _doubt_batch(config, findings)
+    _limit_tokens(config, findings)
     packing = config.entry("packing")
     if is_trl and not config.why and (packing is None or (not packing.why and parse_boolean(packing.value) is False)):
         findings.options[CUT_TEXTS] = "true"
@@ -275,6 +279,14 @@ def _doubt_batch(config: ConfigFile, findings: Findings) -> None:
         entry = config.overrides[name]
         why = f"{entry.text[:60]} may be the batch of one GPU, or of all"
         findings.mark_unknown("plan.micro_batch", why, entry.line, file=entry.file)
+
+
+def _limit_tokens(config: ConfigFile, findings: Findings) -> None:
+    """Note how many tokens a GPU works on at a time at most, where a setting that is not the Trainer's states it."""
+    entry = next((config.overrides[name] for name in _TOKENS_OF_GPU if name in config.overrides), None)
+    number = parse_integer(entry.value) if entry is not None and not entry.why else None
+    if number is not None and number > 0:
+        findings.options[MAX_TOKENS] = str(number)
 
 
 def _state_predefined(config: ConfigFile, findings: Findings) -> None:

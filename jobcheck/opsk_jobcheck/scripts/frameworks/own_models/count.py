@@ -43,8 +43,9 @@ class Followed:
     ``step`` is the memory of its largest training step; ``None`` where none was found. ``is_usual`` tells that the
     input of its model was taken from the settings, since its data set does not tell it; ``trains`` that it comes to a
     backward pass, or hands a module to a trainer, for sure, ``is_other`` that it ends without any. ``layers`` are the
-    sums over its models' layers where these run once on each sample, ``cut_side`` and
-    ``batch_size`` what its loader yields as far as that is known (0).
+    sums over its models' layers where these run once on each sample, ``cut_side`` and ``batch_size`` what its loader
+    yields as far as that is known (0). ``places`` are the files and lines in which it loads a model
+    or makes tokens, or may; ``None`` where it was not followed to its end.
     """
 
     count: Count | None
@@ -57,6 +58,7 @@ class Followed:
     layers: LayerSums | None = None
     cut_side: int = 0
     batch_size: int = 0
+    places: frozenset[tuple[str, int]] | None = None
 
 
 def follow_program(
@@ -89,6 +91,7 @@ def follow_program(
         layers=_sum_layers(machine, count),
         cut_side=max(machine.sides, default=0),
         batch_size=machine.batch_size,
+        places=frozenset(machine.places) if machine.is_whole and count is not None else None,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise, product
 from typing import Any
 
-from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON, Flow
+from opsk_jobcheck.scripts.frameworks.own_models.machine import GO_ON, PLACES, Flow
 from opsk_jobcheck.scripts.frameworks.own_models.names import Names
 from opsk_jobcheck.scripts.frameworks.own_models.operators import combine_values, compare_values
 from opsk_jobcheck.scripts.frameworks.own_models.public_parts import cut_head
@@ -219,6 +219,9 @@ class Expressions(Names):
 
     def _evaluate_call(self, node: ast.Call, frame: Frame) -> Any:
         function = node.func
+        name = getattr(function, "attr", getattr(function, "id", ""))
+        if PLACES.fullmatch(name):
+            self.places.add((frame.file.path, node.lineno))
         if not isinstance(function, ast.Attribute):
             target = self.evaluate(function, frame)
             return self.call(target, *self._evaluate_arguments(node, frame), node, frame)

@@ -7,6 +7,7 @@ then stands for a choice of what either branch gave it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
@@ -28,6 +29,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     merge,
 )
 
+PLACES = re.compile(r"from_pretrained|(\w+_)?tokeni[sz]er|(batch_)?encode_plus")
+"""Functions that load a model, or make tokens: it is noted where a program comes to one."""
 MAX_STEPS = 12_000
 MAX_DEPTH = 24
 MAX_BRANCHES = 40
@@ -93,6 +96,7 @@ class Machine:
         self.born: list[set[int]] = []
         self.active: dict[int, int] = {}
         self.noted: dict[int, NotedCall] = {}
+        self.places: set[tuple[str, int]] = set()
         self.tape: Tape | None = None
 
     def start_step(self, *, autocast: str = "") -> None:

@@ -16,6 +16,7 @@ from opsk.workload.public_models.measured import find_measured
 from opsk_jobcheck.scripts.bash.values import Invocation, literal
 from opsk_jobcheck.scripts.frameworks.own_models.arguments import list_arguments
 from opsk_jobcheck.scripts.frameworks.own_models.count import Followed
+from opsk_jobcheck.scripts.frameworks.own_models.machine import PLACES
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import SETS_TRAINING, NotedCall
 from opsk_jobcheck.scripts.frameworks.own_models.values import Choice, External
 from opsk_jobcheck.scripts.frameworks.own_program.followed_once import follow_once
@@ -101,13 +102,20 @@ def fill_calls(settings: ProgramSettings, followed: Followed) -> None:
     places = [(_find_line(call, settings), call.name.rpartition(".")[2]) for call in followed.calls]
     # two calls of one line are not told apart
     rows = zip(places, followed.calls, strict=True)
+    reached = {_find_place(*place, settings) for place in followed.places} if followed.places else None
     noted = {place: call for place, call in rows if places.count(place) == 1}
-    calls = [_fill(call, noted.pop((call.line, call.function), None), settings) for call in source.calls]
+    made = [call for call in source.calls if reached is None or _is_made(call, reached)]
+    calls = [_fill(call, noted.pop((call.line, call.function), None), settings) for call in made]
     others = [call for call in noted.values() if call.file not in (settings.file, *source.parts)]
     loaded = [call for call in followed.calls if _loads_model(call)]
     is_one = len(loaded) == 1 and _agrees(loaded[0], followed)
     calls += [_make_call(call) for call in others if is_one or not _loads_model(call)]
     settings.replace_calls(calls)
+
+
+def _is_made(call: Call, reached: Collection[object]) -> bool:
+    """Return whether a program comes to a call, as far as that loads a model or makes tokens."""
+    return PLACES.fullmatch(call.function) is None or call.line in reached
 
 
 def _agrees(call: NotedCall, followed: Followed) -> bool:
@@ -145,10 +153,15 @@ def _loads_model(call: NotedCall) -> bool:
 
 def _find_line(call: NotedCall, settings: ProgramSettings) -> tuple[str, int] | int:
     """Return the line of a call among those of the program and its parts; with its file, where it is in neither."""
+    return _find_place(call.file, call.line, settings)
+
+
+def _find_place(file: str, line: int, settings: ProgramSettings) -> tuple[str, int] | int:
+    """Return a line of a file among those of the program and its parts; with its file, where it is in neither."""
     parts: Mapping[str, int] = settings.source.parts if settings.source is not None else {}
-    if call.file == settings.file:
-        return call.line
-    return call.line + parts[call.file] if call.file in parts else (call.file, call.line)
+    if file == settings.file:
+        return line
+    return line + parts[file] if file in parts else (file, line)
 
 
 def _fill(call: Call, noted: NotedCall | None, settings: ProgramSettings) -> Call:
@@ -177,7 +190,8 @@ def _fill(call: Call, noted: NotedCall | None, settings: ProgramSettings) -> Cal
 def _is_equal(value: Value, known: Value, settings: ProgramSettings) -> bool:
     """Return whether an argument's own text says as much as following the program did."""
     entry = settings.resolve(value)
-    return bool(value.words) or (not entry.why and (bool(known.words) or str(entry.value) == str(known.literal)))
+    is_open = bool(known.words) or bool(known.options)
+    return bool(value.words) or (not entry.why and (is_open or str(entry.value) == str(known.literal)))
 
 
 def _make_call(noted: NotedCall) -> Call:
@@ -209,5 +223,7 @@ def _iterate_values(noted: NotedCall, settings: ProgramSettings | None) -> Itera
             yield name, replace(place, literal=value.name, is_known=True)
         elif isinstance(value, list) and 0 < len(value) <= MAX_WORDS and all(isinstance(x, str) for x in value):
             yield name, replace(place, words=tuple(value))
-        elif isinstance(value, Choice) and all(isinstance(x, str) and x for x in value.options[: MAX_OPTIONS + 1]):
-            yield name, replace(place, options=tuple(value.options) if len(value.options) <= MAX_OPTIONS else ())
+        elif isinstance(value, Choice):
+            texts = [x for x in value.options[: MAX_OPTIONS + 2] if x is not None]
+            if len(texts) <= MAX_OPTIONS and all(x and isinstance(x, str | int) for x in texts):
+                yield name, replace(place, options=tuple(map(str, texts)))

@@ -132,8 +132,9 @@ def _is_used(name: str, settings: ProgramSettings) -> bool:
 def list_loaded(settings: ProgramSettings) -> list[Entry]:
     """Return the names of the models that the program loads, each once."""
     entries: dict[tuple[object, str], Entry] = {}
+    kept = _list_loads(settings)
     for call in settings.source.calls if settings.source is not None else ():
-        is_loaded = call.function == "from_pretrained" and not _NO_MODELS.search(call.owner)
+        is_loaded = call in kept
         if (is_loaded or _creates_public(call, settings)) and settings.is_active(call) is not False:
             entry = settings.resolve(_find_name(call))
             entries.setdefault((entry.value, entry.why), entry)
@@ -162,7 +163,23 @@ def find_weight_format(settings: ProgramSettings) -> Entry | None:
 def _list_loads(settings: ProgramSettings) -> list[Call]:
     """Return the calls that load weights of a model."""
     calls = settings.source.find_calls("from_pretrained") if settings.source is not None else ()
-    return [call for call in calls if not _NO_MODELS.search(call.owner) and settings.is_active(call) is not False]
+    loads = [call for call in calls if not _NO_MODELS.search(call.owner) and settings.is_active(call) is not False]
+    return _drop_later(loads, settings)
+
+
+def _drop_later(loads: list[Call], settings: ProgramSettings) -> list[Call]:
+    """Return the calls without those behind the training that load what is not known: what it has written, to test it.
+
+    Memory that the training had is free for them.
+    """
+    source = settings.source
+    if source is None or len(loads) < 2:
+        return loads
+    last = min(source.parts.values(), default=len(source.lines))
+    trains = [call.line for call in source.find_calls("train") if "trainer" in call.owner.lower() and call.line <= last]
+    if not trains or not any(call.line < trains[0] for call in loads):
+        return loads
+    return [call for call in loads if not trains[0] < call.line <= last or not settings.resolve(_find_name(call)).why]
 
 
 def _creates_public(call: Call, settings: ProgramSettings) -> bool:

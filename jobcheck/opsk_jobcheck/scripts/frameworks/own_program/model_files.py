@@ -23,7 +23,8 @@ MAX_ASKED = 12
 MAX_TRIED = 2
 """Paths that are asked for at a time, all together and for a module: where one is tells where the others are."""
 _MODELS = re.compile(
-    r"model|net|arch|backbone|encoder|decoder|layer|module|block|former|vit|gan|diffusion|policy|agent", re.IGNORECASE
+    r"model|net|arch|llm|backbone|encoder|decoder|layer|module|block|former|vit|gan|diffusion|policy|agent",
+    re.IGNORECASE,
 )
 _NO_MODELS = re.compile(
     r"util|metric|log|eval|test|optim|sched|tokeni[sz]|plot|visual|callback|checkpoint", re.IGNORECASE

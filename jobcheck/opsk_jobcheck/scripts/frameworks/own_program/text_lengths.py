@@ -12,6 +12,10 @@ from opsk_jobcheck.scripts.settings.config_file import Entry
 from opsk_jobcheck.scripts.settings.findings import parse_boolean, parse_integer
 
 _CUTS = re.compile(r"(\w+_)?tokeni[sz]er|(batch_)?encode_plus")
+_OTHER = re.compile(
+    r"(as_target|get|build|load|init|initiali[sz]e|create|make|set_?up|prepare|train|save|update|configure|extend|fix)_\w*"
+)
+"""Functions that make a tokenizer, or set it up."""
 _TRUNCATIONS = (True, "longest_first", "only_first", "only_second")
 _SFT_LENGTH = 1024
 """Tokens to which TRL's ``SFTTrainer`` cuts or packs where nothing is given: ``SFTConfig`` of TRL 0.9 to 0.25."""
@@ -60,7 +64,12 @@ def _iterate_lengths(settings: ProgramSettings) -> Iterator[Entry | None]:
     """Yield the lengths of the calls that make tokens of texts; ``None`` for one that does not cut them."""
     for call in settings.source.calls if settings.source is not None else ():
         is_prompt = "return_tensors" in call.keywords and call.keywords.keys().isdisjoint(("max_length", "padding"))
-        if _CUTS.fullmatch(call.function) and not is_prompt and settings.is_active(call) is not False:
+        if (
+            _CUTS.fullmatch(call.function)
+            and not _OTHER.fullmatch(call.function)
+            and not is_prompt
+            and settings.is_active(call) is not False
+        ):
             length = call.keywords.get("max_length")
             entry = settings.resolve(length) if length is not None and _is_cut(call) else None
             yield replace(entry, text=settings.source.get_line(call.line)) if entry and settings.source else entry

@@ -110,6 +110,9 @@ def _list_batches(settings: ProgramSettings) -> Iterator[int | None]:
     for call in settings.source.calls if settings.source is not None else ():
         value = call.keywords.get("batch_size") if _LOADERS.fullmatch(call.function) else None
         if value is not None:
+            if value.options:
+                yield from map(_parse_batch, value.options)
+                continue
             given = settings.resolve(value)
             size = None if given.why else _parse_batch(given.value)
             yield None if size == 1 else size  # its data set may make whole batches
