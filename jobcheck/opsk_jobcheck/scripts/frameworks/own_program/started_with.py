@@ -98,7 +98,7 @@ class StartedWith:
         if not given:
             return DATA if self._settings.closed else flag.default
         entry = given[-1]
-        if len(given) > 1 or entry.why or flag.kind == "other":
+        if any(other is not entry for other in given) or entry.why or flag.kind == "other":
             return DATA
         if flag.kind in ("store_true", "store_false"):
             return flag.kind == "store_true"
