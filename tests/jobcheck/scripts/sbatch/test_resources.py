@@ -102,7 +102,10 @@ def test_slurm_gives_one_node_where_none_are_asked_for(lines: str, nodes: int | 
         ("python train.py", 1),
         ("torchrun --nnodes $SLURM_NNODES train.py", None),
         ("python train.py --num_nodes 4", None),
-        ("echo $SLURM_JOB_NODELIST\npython train.py", None),
+        ("echo $SLURM_JOB_NODELIST\npython train.py", 1),  # many print the list of their one node
+        ("  printf '%s' $SLURM_NNODES\n# scontrol show hostnames\npython train.py", 1),
+        ("echo $SLURM_JOB_NODELIST > hosts\npython train.py", None),
+        ("head=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)\npython train.py", None),
     ],
 )
 def test_a_script_that_asks_for_its_nodes_gets_their_number_when_it_is_submitted(body: str, nodes: int | None) -> None:
