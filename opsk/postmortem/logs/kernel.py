@@ -97,6 +97,7 @@ class KernelTextScanner:
 
 
 _KERNEL_SHARE = 0.6
+_ROUNDING = 1e-6
 _MINOR = frozenset((XidClass.INFO, XidClass.WATCH, XidClass.UNUSED, XidClass.UNKNOWN, XidClass.RESET_WHEN_IDLE))
 _NETWORK_DRIVERS = ("mlx5_core", "mlx4_core", "bnxt_en", "ice", "efa", "hfi1")
 _SYSLOG = re.compile(r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d|\{")
@@ -129,12 +130,13 @@ _OFF_BUS = b"fallen off the bus"
 def is_kernel_log(start: bytes) -> bool:
     """Return whether a file is a kernel's log or journal as a whole, by the form of its first lines."""
     # an indented line continues the one before
-    lines = [
-        raw.decode("utf-8", "replace") for raw in start.splitlines()[:400] if raw.strip() and raw[:1] not in b" \t"
-    ]
-    reader = LineReader()
-    stamped = sum(_is_stamped(reader, line) for line in lines)
-    return bool(lines) and stamped >= _KERNEL_SHARE * len(lines)
+    lines = [raw for raw in start.splitlines()[:400] if raw.strip() and raw[:1] not in b" \t"]
+    reader, others = LineReader(), (1 - _KERNEL_SHARE) * len(lines)
+    for raw in lines:
+        others -= not _is_stamped(reader, raw.decode("utf-8", "replace"))
+        if others < -_ROUNDING:
+            return False  # the rest cannot outweigh these
+    return bool(lines)
 
 
 def _is_stamped(reader: LineReader, line: str) -> bool:

@@ -18,7 +18,9 @@ from opsk.postmortem.values import RankProgress
 
 _LOCAL = re.compile(rb"^[ \t]*(\d{1,7}: )?(?:[\w.-]{1,64}: )?\[(?:default|trainer)\d{1,7}\]:", re.MULTILINE)
 
-_RAY = re.compile(rb"^\(\w[\w.:]{0,63} pid=\d{1,10}(?:, ip=[\w.:]{1,64})?\) ", re.MULTILINE)
+_RAY = re.compile(rb"\(\w[\w.:]{0,63} pid=\d{1,10}(?:, ip=[\w.:]{1,64})?\) ")
+_RAY_BELOW = re.compile(rb"\n" + _RAY.pattern)
+"""At the beginning of a later line: a fixed beginning is searched for many times faster than every beginning of a line."""
 
 
 @dataclass(slots=True)
@@ -41,13 +43,18 @@ class Labels:
 
     def take(self, data: bytes) -> None:
         """Read one piece, as long as nothing is known."""
-        if not self.are_ray and (b"RayTaskError(" in data or (b" pid=" in data and _RAY.search(data) is not None)):
+        if not self.are_ray and (b"RayTaskError(" in data or (b" pid=" in data and _has_ray_label(data))):
             self.are_ray = True
         if self.tasks_are_nodes or not (b"[default" in data or b"[trainer" in data):
             return
         match = _LOCAL.search(data)
         if match is not None:
             self.are_local, self.tasks_are_nodes = True, match[1] is not None
+
+
+def _has_ray_label(data: bytes) -> bool:
+    """Return whether a line begins with a label of Ray."""
+    return _RAY.match(data) is not None or _RAY_BELOW.search(data) is not None
 
 
 def find_printer(line: LogLine, named: NamedRank, labels: Labels) -> Printer:

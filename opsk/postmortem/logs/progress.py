@@ -222,16 +222,30 @@ class LastLine:
 class LabelTail:
     """Retains the end of a log, with the last output of its ranks."""
 
-    _tail: bytearray = field(default_factory=bytearray)
+    _last: list[bytes] = field(default_factory=list)
 
     def take(self, data: bytes) -> None:
-        """Read one piece."""
-        self._tail += data[-_LABELS_BYTES:]
-        del self._tail[:-_LABELS_BYTES]
+        """Read one piece; of those before only what the end may need is retained."""
+        enough = len(data)
+        for number in range(len(self._last) - 1, -1, -1):
+            if enough >= _LABELS_BYTES:
+                del self._last[: number + 1]
+                break
+            enough += len(self._last[number])
+        self._last.append(data)
+
+    def _read_tail(self, max_bytes: int) -> bytes:
+        """Return the end of the log."""
+        joined = b""
+        for data in reversed(self._last):
+            if len(joined) >= max_bytes:
+                break
+            joined = data[-(max_bytes - len(joined)) :] + joined
+        return joined
 
     def printers(self, clock: LineClock, *, is_labelled: bool = False) -> dict[Printer, LastLine]:
         """Return the last line of each rank that labels name; empty where lines have no labels."""
-        data = bytes(self._tail)
+        data = self._read_tail(_LABELS_BYTES)
         if not (is_labelled or _is_labelled(data)):
             return {}
         last: dict[Printer, tuple[str, int]] = {}
@@ -255,13 +269,13 @@ class LabelTail:
         size_bytes
             Of the whole log.
         """
-        data = bytes(self._tail[-TAIL_BYTES:])
+        data = self._read_tail(TAIL_BYTES)
         start = find_third_last_ordinary(data)
         return size_bytes - len(data) + start if start is not None else None
 
     def end(self, clock: LineClock) -> LastLine:
         """Return the last line of all, with the last time near the end."""
-        lines = [text for raw in bytes(self._tail[-8192:]).splitlines() if (text := strip_escapes(raw).strip())]
+        lines = [text for raw in self._read_tail(8192).splitlines() if (text := strip_escapes(raw).strip())]
         times = (clock.read(text) for text in reversed(lines))
         return LastLine(text=lines[-1][:_TEXT_CHARS] if lines else "", time_s=next((at for at in times if at), None))
 

@@ -13,6 +13,8 @@ import pytest
 
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.logs.header import LineClock, parse_log_name, parse_nodes
+from opsk.postmortem.logs.kernel import is_kernel_log
+from opsk.postmortem.logs.printers import Labels
 from opsk.postmortem.values import Evidence, Origin, Role
 
 FULL = "OSError: [Errno 28] No space left on device: '/ckpt/x'"
@@ -134,3 +136,20 @@ def test_names_tell_of_nodes_where_they_differ_in_that() -> None:
     names = [f"run_4711_gpu-{node:03d}_rank{rank}.log" for node, rank in ((12, 0), (13, 8))]
     assert list(parse_nodes(names).values()) == ["gpu-012", "gpu-013"]
     assert parse_nodes([f"train-4711-{rank}.out" for rank in range(3)]) == {}
+
+
+@pytest.mark.parametrize(("stamped", "is_kernel"), [(60, True), (59, False), (0, False), (100, True)])
+def test_a_file_is_a_kernel_log_where_three_lines_of_five_are_the_kernels(stamped: int, is_kernel: bool) -> None:
+    lines = ["[  12.345678] mlx5_core 0000:3b:00.0: up"] * stamped + ["step 7 | loss: 2.31"] * (100 - stamped)
+    for order in (lines, lines[::-1]):
+        assert is_kernel_log("\n".join(order).encode()) is is_kernel
+
+
+@pytest.mark.parametrize("before", ["", "step 7\n"])
+def test_a_label_of_ray_is_seen_at_the_beginning_of_any_line(before: str) -> None:
+    labels = Labels()
+    labels.take(f"{before}(WorkerDict pid=4711, ip=10.0.0.7) up\n".encode())
+    assert labels.are_ray
+    others = Labels()
+    others.take(f"{before}worker (WorkerDict pid=4711) up\n".encode())
+    assert not others.are_ray
