@@ -20,7 +20,7 @@ _LOCAL = re.compile(rb"^[ \t]*(\d{1,7}: )?(?:[\w.-]{1,64}: )?\[(?:default|traine
 
 _RAY = re.compile(rb"\(\w[\w.:]{0,63} pid=\d{1,10}(?:, ip=[\w.:]{1,64})?\) ")
 _RAY_BELOW = re.compile(rb"\n" + _RAY.pattern)
-"""At the beginning of a later line: a fixed beginning is searched for many times faster than every beginning of a line."""
+"""At the beginning of a later line: what begins with a fixed byte is searched for many times faster."""
 
 
 @dataclass(slots=True)
