@@ -17,6 +17,8 @@ from opsk.workload.model import ModelShape, StatedModel
 from opsk.workload.plan import Precision, Recompute, Sharding
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import fixes_length
+from opsk.workload.public_models.tower_limits import OPEN_TOWER
+from opsk.workload.public_models.vision_language import build_frozen_shape, find_vision_language
 from opsk.workload.roles import METHOD, REFERENCE
 from opsk.workload.workload import Workload
 
@@ -36,6 +38,7 @@ the bits of a base weight, where it is quantized for sure."""
 _TRAINABLE = "trainable"
 _WEIGHTS = "weights.dtype"
 _FROZEN = "unknown: part of the model is frozen"
+_OF_TOWER = "unknown: the vision tower of"
 _OF_ADAPTERS = ("unknown: only adapters are trained", "unknown: the weights are quantized")
 _BASE_BITS, _WHOLE_BITS = "adapters.base_bits", "32"
 LOWERING = (
@@ -148,6 +151,10 @@ def _limit_trained(options: dict[str, str], assumed: list[Assumption]) -> bool:
     """Train the whole model where the trained part is not known; return whether that is the largest case."""
     if not options.get(_TRAINABLE, "").startswith("unknown: "):
         return True
+    if OPEN_TOWER in options and options[_TRAINABLE].startswith(_OF_TOWER):
+        why = options.pop(_TRAINABLE).removeprefix("unknown: ").partition(",")[0]
+        assumed.append(Assumption(field=OPEN_TOWER, value=options[OPEN_TOWER], why=why))
+        return True
     if ADAPTER_RANK in options:
         rank, targets = options[ADAPTER_RANK], options[ADAPTER_TARGETS]
         del options[_TRAINABLE]
@@ -211,7 +218,8 @@ def _limit_model(
         assumed.append(Assumption(field="model.seq", value=int(options[MAX_TOKENS]), why=why))
         stated = replace(stated, seq=int(options[MAX_TOKENS]))
         unknown = unknown - {"model.seq"}
-    shape = public_model(stated.name or "")
+    tower = find_vision_language(stated.name or "")
+    shape = build_frozen_shape(tower) if tower is not None else public_model(stated.name or "")
     if fixes_length(stated.name) and not unknown & set(_SHAPE):
         return stated
     if shape is None or unknown & set(_SHAPE):

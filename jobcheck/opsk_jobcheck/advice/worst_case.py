@@ -20,6 +20,7 @@ from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision
+from opsk.workload.public_models.tower_limits import OPEN_TOWER, TowerLimit, limit_tower
 from opsk.workload.roles import complete_roles
 from opsk.workload.smallest_case import find_smallest_case
 from opsk.workload.workload import Workload
@@ -115,7 +116,18 @@ def _predict_models(
     roles = complete_roles(case.workload, model, plan)
     if roles is not None:
         return predict_largest_phase(roles, cluster, efficiency)
-    return predict_case(model, plan, cluster, efficiency, has_copies=case.has_copies)
+    prediction = predict_case(model, plan, cluster, efficiency, has_copies=case.has_copies)
+    open_tower = dict(case.workload.options).get(OPEN_TOWER, "")
+    tower = limit_tower(case.workload.model.name or "", model, open_tower)
+    return prediction if tower is None else _add_tower(prediction, tower)
+
+
+def _add_tower(prediction: PredictionTable, tower: TowerLimit) -> PredictionTable:
+    """Return the prediction with what a tower takes at most at the high end."""
+    memory = prediction.memory
+    more = tower.state_bytes + tower.activation_share * float(memory.components["activations"])
+    whole = replace(memory.total_bytes, high=memory.total_bytes.high + more)
+    return replace(prediction, memory=replace(memory, total_bytes=whole))
 
 
 def _choose_16_bits(plan: Plan, cluster: ClusterSpec) -> Plan:

@@ -11,6 +11,7 @@ from opsk.workload.completion import ENCODER_LENGTH
 from opsk.workload.measured_model import DATA_SET, INPUT_SIZE
 from opsk.workload.public_models.lookup import Kind, find_listed, public_model
 from opsk.workload.public_models.measured import MeasuredModel, Unit, find_measured, fixes_length
+from opsk.workload.public_models.vision_language import find_vision_language
 from opsk.workload.unstated.sizes import Size, Task, find_range, find_side
 from opsk.workload.workload import Workload
 from opsk.workload.worst_case import LOWERING, MAX_TOKENS, MICRO_BATCH
@@ -54,6 +55,8 @@ def find_task(name: str | None) -> Task | None:
     """
     if not name:
         return None
+    if find_vision_language(name) is not None:
+        return Task.LANGUAGE_MODEL
     listed = find_listed(name)
     if listed is not None:
         return _TASKS.get(listed[0])

@@ -360,3 +360,28 @@ def test_a_rank_that_is_not_told_for_sure_is_not_the_default_one(imports: str, r
     workload = read_script("#!/bin/bash\n#SBATCH --gres=gpu:1\npython go.py\n", file="j", files={"go.py": source})
     options = dict(workload.options)
     assert options.get("adapters.rank", options.get("worst.adapters.rank")) == read
+
+
+IMAGES = (
+    "from peft import LoraConfig, get_peft_model\nfrom transformers import AutoModelForImageTextToText, Trainer\n"
+    "model = AutoModelForImageTextToText.from_pretrained('{model}', torch_dtype=torch.bfloat16)\n{more}"
+    "a = TrainingArguments('out', per_device_train_batch_size=1, bf16=True, gradient_checkpointing=True)\n"
+    "Trainer(model=model, args=a).train()\n"
+)
+ADAPTS = "model = get_peft_model(model, LoraConfig(r=8, target_modules='all-linear'))\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "verdict"),
+    [
+        ("Qwen/Qwen3-VL-2B-Instruct", ADAPTS, Verdict.FITS),
+        ("Qwen/Qwen3-VL-2B-Instruct", "", Verdict.FITS),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "", Verdict.UNKNOWN),  # 8.3 B parameters of 16 bytes
+    ],
+)
+def test_images_and_texts_fit_where_training_the_tower_too_does(model: str, more: str, verdict: Verdict) -> None:
+    advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n", IMAGES.format(model=model, more=more))
+    assert advice.verdict is verdict
+    assert advice.is_limit is (verdict is Verdict.FITS)
+    if verdict is Verdict.UNKNOWN:
+        assert any("the vision tower" in why for why in advice.why_unknown)

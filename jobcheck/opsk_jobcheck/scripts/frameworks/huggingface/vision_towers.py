@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from opsk.workload.public_models.tower_limits import OPEN_TOWER, OpenTower
 from opsk.workload.public_models.vision_language import (
     FROZEN,
     TOWER,
@@ -15,10 +16,11 @@ from opsk.workload.public_models.vision_language import (
     find_tower,
     find_vision_language,
 )
+from opsk.workload.worst_case import ADAPTER_RANK
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import ADAPTERS, is_only_about_adapters
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
-from opsk_jobcheck.scripts.launchers.programs import SHAPE
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
-from opsk_jobcheck.scripts.settings.findings import Findings, mark_all_unknown, parse_boolean
+from opsk_jobcheck.scripts.settings.findings import Findings, parse_boolean
 from opsk_jobcheck.scripts.settings.reader import Reading
 
 _TOWERS: Mapping[str, bool] = {
@@ -69,11 +71,15 @@ def list_tower_settings(findings: Findings) -> frozenset[str]:
 
 
 def doubt_tower(reading: Reading) -> None:
-    """Mark the shape of a model of images and text as unknown where nothing freezes its tower for sure."""
-    if reading.findings.options.get(TOWER) == FROZEN or find_vision_language(reading.model_name or "") is None:
+    """State that the tower of a model of images and text may be trained, or have adapters, where nothing freezes it."""
+    options = reading.findings.options
+    if options.get(TOWER) == FROZEN or find_vision_language(reading.model_name or "") is None:
         return
-    why = f"the vision tower of {str(reading.model_name)[:80]} may be trained, and opsk predicts frozen ones"
-    mark_all_unknown(reading.findings, SHAPE, why, 0)
+    is_adapted = ADAPTERS in options or (is_only_about_adapters(options) and ADAPTER_RANK in options)
+    options |= {TOWER: FROZEN, OPEN_TOWER: (OpenTower.ADAPTED if is_adapted else OpenTower.TRAINED).value}
+    what = "have adapters" if is_adapted else "be trained"
+    why = f"unknown: the vision tower of {str(reading.model_name)[:80]} may {what}, and opsk predicts frozen ones"
+    options.setdefault(TRAINABLE, why)
 
 
 def _find_state(config: ConfigFile, table: Mapping[str, bool], *, default: bool) -> bool | None:
