@@ -17,6 +17,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainer import BUILT_IN_PYTHON
 from opsk_jobcheck.scripts.frameworks.own_program.adapters import LORA, state_python_adapters
 from opsk_jobcheck.scripts.frameworks.own_program.config_classes import state_class_sizes
 from opsk_jobcheck.scripts.frameworks.own_program.open_models import state_open_models
+from opsk_jobcheck.scripts.frameworks.own_program.sentence_encoders import CLASSES, is_sentence_encoder
 from opsk_jobcheck.scripts.frameworks.python.image_models import find_image_side, list_image_models
 from opsk_jobcheck.scripts.frameworks.python.roles import find_loss, find_trainers, forget_name, state_python_roles
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings, get_last_name
@@ -162,7 +163,8 @@ def find_weight_format(settings: ProgramSettings) -> Entry | None:
 
 def _list_loads(settings: ProgramSettings) -> list[Call]:
     """Return the calls that load weights of a model."""
-    calls = settings.source.find_calls("from_pretrained") if settings.source is not None else ()
+    makers = ("from_pretrained", *(CLASSES if is_sentence_encoder(settings.source) else ()))
+    calls = settings.source.find_calls(*makers) if settings.source is not None else ()
     loads = [call for call in calls if not _NO_MODELS.search(call.owner) and settings.is_active(call) is not False]
     return _drop_later(loads, settings)
 

@@ -52,6 +52,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
 )
 from opsk_jobcheck.scripts.frameworks.own_program.plan import explain_spread, find_few_ranks, state_plan
 from opsk_jobcheck.scripts.frameworks.own_program.samples import check_samples, find_inputs
+from opsk_jobcheck.scripts.frameworks.own_program.sentence_encoders import is_sentence_encoder
 from opsk_jobcheck.scripts.frameworks.own_program.text_lengths import cuts_texts, find_text_length
 from opsk_jobcheck.scripts.frameworks.own_program.worst_case import check_loading, state_worst_case
 from opsk_jobcheck.scripts.frameworks.python.recipes import (
@@ -281,7 +282,7 @@ def does_train(source: PythonSource | None) -> bool:
     """Return whether a program trains: it goes backward, or starts a trainer."""
     if source is None:
         return False
-    if find_recipe_framework(source) or is_ultralytics(source):
+    if find_recipe_framework(source) or is_ultralytics(source) or is_sentence_encoder(source):
         return True
     names = {call.function for call in source.calls}
     if {"fit", "train"} & names and any(_TRAINERS.fullmatch(call.owner) for call in source.calls):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from opsk.frameworks.settings.usual_settings import BATCHES
 from opsk.workload import smallest_case
 from opsk.workload.roles import METHOD
-from opsk.workload.worst_case import MICRO_BATCH, TRAINED
+from opsk.workload.worst_case import CHECKED, MICRO_BATCH, TRAINED
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about_adapters
@@ -19,6 +19,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.model import list_loaded
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import FIELDS
 from opsk_jobcheck.scripts.frameworks.own_program.plan import spreads_layers
 from opsk_jobcheck.scripts.frameworks.own_program.samples import check_samples
+from opsk_jobcheck.scripts.frameworks.own_program.sentence_encoders import TEXTS, is_sentence_encoder
 from opsk_jobcheck.scripts.frameworks.python.parts import is_installed
 from opsk_jobcheck.scripts.frameworks.python.roles import find_trainers
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings
@@ -54,9 +55,13 @@ def state_worst_case(
     has_roles = METHOD in findings.options
     if settings.source is None or settings.closed or (find_trainers(settings) and not has_roles):
         return
-    if not check_samples(invocation, "\n".join(settings.source.lines), findings, has_roles=has_roles):
+    is_encoder, text = is_sentence_encoder(settings.source), "\n".join(settings.source.lines)
+    if not check_samples(invocation, text, findings, has_roles=has_roles) and not is_encoder:
         return
-    _state_batch(settings, findings)
+    if is_encoder:
+        findings.options[CHECKED] = "true"
+        findings.mark_unknown("plan.micro_batch", "a sample is two texts, or more", invocation.line)
+    _state_batch(settings, findings, texts=TEXTS if is_encoder else 1)
     if is_only_about_adapters(findings.options) and len(list_loaded(settings)) == 1:
         findings.options[TRAINED] = "true"
         state_largest_adapters(settings, findings)
@@ -84,8 +89,8 @@ def check_loading(settings: ProgramSettings, findings: Findings) -> None:
         findings.options[smallest_case.CHECKED] = "true"
 
 
-def _state_batch(settings: ProgramSettings, findings: Findings) -> None:
-    """State the largest batch that the settings, or the loaders of the program, name."""
+def _state_batch(settings: ProgramSettings, findings: Findings, *, texts: int) -> None:
+    """State the largest batch that the settings, or the loaders of the program, name, of so many texts a sample."""
     if "plan.micro_batch" in findings.values and "plan.micro_batch" not in findings.unknown:
         return
     sizes = list(_list_batches(settings))
@@ -94,7 +99,7 @@ def _state_batch(settings: ProgramSettings, findings: Findings) -> None:
         # it has the layers of one model on them
         is_copied = "plan.dp" in findings.unknown and not spreads_layers(settings)
         gathered = (findings.get("plan.gpus") or 1) if is_copied else 1
-        findings.options[MICRO_BATCH] = str(gathered * max(size for size in sizes if size is not None))
+        findings.options[MICRO_BATCH] = str(texts * gathered * max(size for size in sizes if size is not None))
 
 
 def _list_batches(settings: ProgramSettings) -> Iterator[int | None]:
