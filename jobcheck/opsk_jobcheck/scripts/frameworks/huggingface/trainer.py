@@ -75,7 +75,10 @@ _KNOWN_FLAGS = frozenset(
         *("fsdp", "fsdp_config", "deepspeed", "remove_unused_columns", "max_steps", "preprocessing_num_workers"),
     }
 )
-_MIN_KNOWN_FLAGS = 2
+_MIN_KNOWN_FLAGS, MIN_FLAGS_OF_COMMANDS = 2, 5
+_PRINTERS = frozenset({"echo", "printf", "cat"})
+_CONSOLE = re.compile(r"[a-z][\w.-]{1,60}")
+"""Names of commands that packages install."""
 MAX_ENTRIES = 2000
 _OTHER_MODELS = frozenset({"reward", "ref", "reference", "critic", "value", "teacher", "judge", "eval", "evaluation"})
 BUILT_IN_PYTHON = "the program builds its model in Python code"
@@ -177,11 +180,19 @@ HF_TRAINER = Reader(
 
 
 def _find_program(invocation: Invocation) -> Program | None:
-    """Return the program that trains: ``trl`` with a trainer after it, or a Python file or module."""
+    """Return the program that trains: ``trl`` with a trainer after it, a Python file or module, or another command.
+
+    A command of a package (``my-cli sft``) has many of the Trainer's own flags where it starts the Trainer.
+    """
     trl = find_command(invocation, "trl")
     if trl is not None and trl.words and trl.words[0].known in _TRL_COMMANDS:
         return Program(name="trl", is_module=False, words=trl.words[1:])
-    return find_program(invocation)
+    program = find_program(invocation)
+    name = (invocation.words[0].known or "") if program is None and invocation.words else ""
+    if not _CONSOLE.fullmatch(name) or name in _RUNNERS | _PRINTERS:
+        return program
+    command = Program(name=name, is_module=False, words=invocation.words[1:])
+    return command if len(_KNOWN_FLAGS & list_flag_names(command)) >= MIN_FLAGS_OF_COMMANDS else None
 
 
 def _find_trl_kind(invocation: Invocation, program: Program) -> str:

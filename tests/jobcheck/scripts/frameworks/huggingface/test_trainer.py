@@ -361,3 +361,24 @@ def test_a_switch_that_turns_recomputation_off_beats_the_recipe() -> None:
     assert (
         read_script(f"{OF_EIGHT}{recipe}{launch} --no_gradient_checkpointing\n", file="job.sh").plan.recompute == "none"
     )
+
+
+OF_TRAINER = (
+    "--model_name_or_path Qwen/Qwen3-1.7B --per_device_train_batch_size 4 --gradient_checkpointing True --bf16 True"
+    " --model_max_length 4096 --num_train_epochs 1 --warmup_ratio 0.1 --report_to none"
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "framework"),
+    [
+        (f"my-cli sft {OF_TRAINER}", "hf-trainer"),
+        (f"echo my-cli sft {OF_TRAINER}", None),
+        ("my-cli sft --model_name_or_path Qwen/Qwen3-1.7B --bf16 True --report_to none", None),
+    ],
+)
+def test_a_command_of_a_package_with_many_flags_of_the_trainer_starts_it(command: str, framework: str | None) -> None:
+    workload = read_script(f"{OF_EIGHT}{command}\n", file="job.sh")
+    assert workload.framework == framework
+    assert workload.plan.micro_batch == (4 if framework else None)
+    assert workload.model.seq == (4096 if framework else None)
