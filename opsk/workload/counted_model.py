@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from opsk.units import GIB
 from opsk.workload.counted_parameters import COUNTED, COUNTED_TRAINED, ParameterRange
@@ -14,6 +14,10 @@ COUNTED_INPUT = "counted.input"
 """The option that states where the size of a sample is from, where that is no data set (``settings``)."""
 COUNTED_PLACES = "counted.places"
 """The option that states on what each layer runs (``images of 64 × 64``), where a step is limited by the layers."""
+COUNTED_SIZES = "counted.sizes"
+"""The option that states what a step stores with samples of sizes from small to large, as `write_sizes` writes them."""
+COUNTED_LIMIT = "counted.limit"
+"""The option that states how many parameters there are at most, where some sizes of layers are those of the data."""
 MARGIN = 1.5
 """What a step stores at most over what its operations save in fp32: autocast adds a 16-bit copy of each of them."""
 WORKSPACE_BYTES = GIB
@@ -36,6 +40,8 @@ def build_largest_shape(options: Mapping[str, str], name: str | None) -> ModelSh
     step = ParameterRange.parse(options.get(COUNTED_STEP, ""))
     if counted is None or trained is None or step is None:
         return None
+    if options.get(COUNTED_LIMIT, "").isdecimal():
+        counted = trained = ParameterRange(low=counted.low, high=int(options[COUNTED_LIMIT]))
     if not counted.high or trained.high is None or step.high is None:
         return None
     parameters = min(counted.high, trained.high)
@@ -60,3 +66,20 @@ def build_largest_shape(options: Mapping[str, str], name: str | None) -> ModelSh
             sample_fp32_bytes=stored,
         ),
     )
+
+
+def write_sizes(sizes: Iterable[tuple[str, int]]) -> str:
+    """Return what a step stores with samples of several sizes, each in words, as an option states it.
+
+    Examples
+    --------
+    >>> read_sizes(write_sizes([("images of 32 × 32", 5), ("images of 64 × 64", 20)]))
+    (('images of 32 × 32', 5), ('images of 64 × 64', 20))
+    """
+    return ";".join(f"{stored_bytes} {words}" for words, stored_bytes in sizes)
+
+
+def read_sizes(text: str) -> tuple[tuple[str, int], ...]:
+    """Return what an option states of several sizes; none for any other text."""
+    rows = [part.partition(" ") for part in text.split(";") if part]
+    return tuple((words, int(number)) for number, _, words in rows if number.isascii() and number.isdigit() and words)

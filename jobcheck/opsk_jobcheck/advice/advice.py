@@ -49,7 +49,9 @@ MAX_CHANGE_CHARS = 240
 class Room:
     """The largest ``value`` of a ``field`` that a script leaves open with which its job fits for sure.
 
-    ``memory_bytes`` is what it then takes at most. ``seq`` is ``None`` for a model that fixes its length.
+    ``memory_bytes`` is what it then takes at most. ``seq`` is ``None`` for a model that fixes its length. ``samples``
+    are those of a program of which only the data tell their size, in words; ``value`` is then their place among those
+    that were tried.
     """
 
     field: str
@@ -58,6 +60,7 @@ class Room:
     micro_batch: int
     memory_bytes: float
     assumed: tuple[Assumption, ...] = ()
+    samples: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

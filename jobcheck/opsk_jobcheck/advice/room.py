@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.workload.counted_model import COUNTED_PLACES, COUNTED_SIZES, COUNTED_STEP, read_sizes
+from opsk.workload.counted_parameters import ParameterRange
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import fixes_length
-from opsk.workload.unstated.open_sizes import state_sizes
+from opsk.workload.unstated.open_sizes import INPUT, state_sizes
 from opsk.workload.workload import Workload
 from opsk.workload.worst_case import MICRO_BATCH
 from opsk_jobcheck.advice.advice import Advice, Room
@@ -24,6 +27,8 @@ def find_room(bare: Advice, efficiency: Efficiency) -> Room | None:
     workload, unknown = bare.workload, {entry.field for entry in bare.workload.unknown}
     if not workload.is_training or "plan.dp" in unknown or bare.cluster is None or not bare.is_gpu_known:
         return None
+    if COUNTED_SIZES in dict(workload.options):
+        return _find_samples(bare, efficiency)
     is_seq_open = (workload.model.seq is None or _SEQ in unknown) and not fixes_length(workload.model.name)
     is_batch_open = (workload.plan.micro_batch is None or _MICRO_BATCH in unknown) and (
         MICRO_BATCH not in dict(workload.options)
@@ -52,6 +57,32 @@ def find_room(bare: Advice, efficiency: Efficiency) -> Room | None:
         micro_batch=plan.micro_batch,
         memory_bytes=float(limit.prediction.memory.total_bytes.high),
         assumed=limit.assumed,
+    )
+
+
+def _find_samples(bare: Advice, efficiency: Efficiency) -> Room | None:
+    """Return the largest samples that fit of a program of which only the data tell how large they are."""
+    options = dict(bare.workload.options)
+    sizes = read_sizes(options[COUNTED_SIZES])
+
+    def predict(place: int) -> Limit | None:
+        words, stored_bytes = sizes[place]
+        step = ParameterRange(low=0, high=stored_bytes)
+        stated = {**options, COUNTED_STEP: str(step), COUNTED_PLACES: words}
+        return _predict(replace(bare.workload, options=tuple(sorted(stated.items()))), bare, efficiency)
+
+    best = find_largest(range(len(sizes)), predict)
+    if best is None:
+        return None
+    place, limit = best
+    return Room(
+        field=INPUT,
+        value=place,
+        seq=None,
+        micro_batch=1,
+        memory_bytes=float(limit.prediction.memory.total_bytes.high),
+        assumed=limit.assumed,
+        samples=sizes[place][0],
     )
 
 

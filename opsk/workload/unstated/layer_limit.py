@@ -54,6 +54,16 @@ class LayerSums:
         Whether a layer makes an image smaller, or larger.
     attends
         Whether places of an image may be multiplied with each other.
+    sequence_features
+        Those of ``row_features`` that layers on the steps of a sequence save.
+    volumes
+        Whether a layer works on volumes, or on the frames of a video.
+    parameters
+        Weights of all layers, those of sizes that only the data tell included.
+    open_features
+        The size that was taken for each size that only the data tell; 0 where all are known.
+    pixel_bytes
+        What public models of images among the parts save for a pixel, as it was measured.
     """
 
     first: str
@@ -67,6 +77,11 @@ class LayerSums:
     shrinks: bool
     grows: bool
     attends: bool
+    sequence_features: int = 0
+    volumes: bool = False
+    parameters: int = 0
+    open_features: int = 0
+    pixel_bytes: int = 0
 
 
 def limit_images(sums: LayerSums, *, parameters: int, side: int) -> int | None:

@@ -20,6 +20,7 @@ class Size(StrEnum):
     MICRO_BATCH = "micro-batch"
     IMAGE_SIDE = "image-side"
     SOUND_SECONDS = "sound-seconds"
+    PLACES = "places"
 
 
 class Task(StrEnum):
@@ -32,6 +33,12 @@ class Task(StrEnum):
     DETECTION = "detection"
     ANY_IMAGES = "any-images"
     SPEECH = "speech"
+    ANY_VOLUMES = "any-volumes"
+    ANY = "any"
+    ANY_TOKENS = "any-tokens"
+    ANY_SEQUENCES = "any-sequences"
+    ANY_ROWS = "any-rows"
+    ANY_GRAPHS = "any-graphs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

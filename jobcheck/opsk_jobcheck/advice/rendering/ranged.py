@@ -57,6 +57,8 @@ def describe_size(row: OpenSize, value: int, *, is_limit: bool = False) -> str:
             return f"batches of {upto}{value:,}"
         case Size.IMAGE_SIDE:
             return f"images of {upto}{value} × {value}"
+        case Size.PLACES:
+            return f"samples of {upto}{value:,} places"
         case Size.SOUND_SECONDS:
             return f"sounds of {upto}{value} s"
 

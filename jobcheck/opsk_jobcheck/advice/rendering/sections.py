@@ -129,7 +129,9 @@ def room(advice: Advice) -> Line | None:
     length = f"seq {size.seq}" if size.seq is not None else ""
     batch = f"micro batch {size.micro_batch}"
     first, second = (length, batch) if size.field == "model.seq" else (batch, length)
-    if size.field == INPUT:
+    if size.samples:
+        first, second = size.samples, ""
+    elif size.field == INPUT:
         measured = find_measured(advice.workload.model.name or "")
         is_sound = measured is not None and measured.unit is Unit.SECONDS
         first = f"sounds of {size.value} s" if is_sound else f"images of {size.value} × {size.value}"

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from opsk.workload.unstated.layer_limit import LayerSums
+from opsk.workload.unstated.sample_limit import OPEN_FEATURES, SEVERAL
 from opsk_jobcheck.scripts.frameworks.own_models.counting import count_parameters
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import NotedCall
 from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory, join_steps
-from opsk_jobcheck.scripts.frameworks.own_models.training.layer_sums import runs_layers_once, sum_layers
+from opsk_jobcheck.scripts.frameworks.own_models.training.layer_sums import (
+    REPEATS,
+    find_calls,
+    repeat_no_layer,
+    runs_layers_once,
+    sum_layers,
+)
+from opsk_jobcheck.scripts.frameworks.own_models.training.model_classes import list_classes
+from opsk_jobcheck.scripts.frameworks.own_models.training.open_layers import sum_open_layers
 from opsk_jobcheck.scripts.frameworks.own_models.training.training_steps import TrainingSteps
 from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
@@ -24,6 +34,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 )
 
 SHORT = 2
+_GRAPHS = re.compile(r"(torch_geometric|dgl|torch_scatter|torch_sparse|torch_cluster|ogb)\b")
+"""Packages of graphs."""
 _NOT_UNDERSTOOD = (RecursionError, TypeError, ValueError, ArithmeticError, KeyError, AttributeError, IndexError)
 """What following a text may raise that is no program, or none that runs."""
 
@@ -37,15 +49,27 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLayers:
+    """Sums over the layers of models by what the sizes that only the data tell may be, and what reads a sample.
+
+    ``passes`` are how many passes a step saves at most.
+    """
+
+    rows: tuple[LayerSums, ...]
+    is_graph: bool
+    passes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
     """What following a program tells: its models' parameters, or ``why`` they are not known, and what it calls.
 
     ``step`` is the memory of its largest training step; ``None`` where none was found. ``is_usual`` tells that the
     input of its model was taken from the settings, since its data set does not tell it; ``trains`` that it comes to a
     backward pass, or hands a module to a trainer, for sure, ``is_other`` that it ends without any. ``layers`` are the
-    sums over its models' layers where these run once on each sample, ``cut_side`` and ``batch_size`` what its loader
-    yields as far as that is known (0). ``places`` are the files and lines in which it loads a model
-    or makes tokens, or may; ``None`` where it was not followed to its end.
+    sums over its models' layers where these run once on each sample, ``open_layers`` those with sizes that only the
+    data tell, ``cut_side`` and ``batch_size`` what its loader yields as far as that is known (0). ``places`` are the
+    files and lines in which it loads a model or makes tokens, or may; ``None`` where it was not followed to its end.
     """
 
     count: Count | None
@@ -56,6 +80,7 @@ class Followed:
     is_other: bool
     calls: tuple[NotedCall, ...]
     layers: LayerSums | None = None
+    open_layers: OpenLayers | None = None
     cut_side: int = 0
     batch_size: int = 0
     places: frozenset[tuple[str, int]] | None = None
@@ -89,6 +114,7 @@ def follow_program(
         and not (machine.may_train_here or machine.step_reasons or machine.unknown or machine.trained),
         calls=tuple(machine.noted.values()),
         layers=_sum_layers(machine, count),
+        open_layers=_sum_open_layers(machine) if count is not None else None,
         cut_side=max(machine.sides, default=0),
         batch_size=machine.batch_size,
         places=frozenset(machine.places) if machine.is_whole and count is not None else None,
@@ -100,6 +126,20 @@ def _sum_layers(machine: TrainingSteps, count: Count | None) -> LayerSums | None
     if count is None or count.parameters.high is None or not runs_layers_once(machine.files.rows):
         return None
     return sum_layers(machine.used.values(), machine.files.rows)
+
+
+def _sum_open_layers(machine: TrainingSteps) -> OpenLayers | None:
+    """Return the sums over all layers with sizes that only the data tell, where each runs once on each sample."""
+    files, models = machine.files.rows, list(machine.used.values())
+    if find_calls(files, REPEATS) or not repeat_no_layer(list_classes(models, files)):
+        return None
+    rows = [sum_open_layers(models, files, features=features) for features in OPEN_FEATURES]
+    known = tuple(row for row in rows if row is not None)
+    if len(known) < len(rows):
+        return None
+    is_graph = any(_GRAPHS.match(name) for file in files for name in file.imports.values())
+    passes = SEVERAL if find_calls(files, {"grad"}) else 1
+    return OpenLayers(rows=known if known[0].open_features else known[:1], is_graph=is_graph, passes=passes)
 
 
 def _count(machine: TrainingSteps) -> Count:

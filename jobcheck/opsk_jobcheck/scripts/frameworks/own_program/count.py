@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from opsk.workload.counted_model import COUNTED_INPUT, COUNTED_PLACES, COUNTED_STEP, MARGIN
+from opsk.workload.counted_model import (
+    COUNTED_INPUT,
+    COUNTED_LIMIT,
+    COUNTED_PLACES,
+    COUNTED_SIZES,
+    COUNTED_STEP,
+    MARGIN,
+    write_sizes,
+)
 from opsk.workload.counted_parameters import COUNTED, COUNTED_TRAINED, ParameterRange
 from opsk.workload.unstated.layer_limit import LayerSums, limit_images, limit_tokens
+from opsk.workload.unstated.sample_limit import KnownSizes, SampleLimits, limit_samples
 from opsk.workload.unstated.sizes import Size, Task, find_range
 from opsk_jobcheck.scripts.frameworks.own_models.count import Followed
 from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
@@ -30,9 +39,15 @@ def state_parameters(followed: Followed | None, reading: Reading, inputs: Inputs
         reading.findings.options[name] = str(ParameterRange(low=span.low, high=span.high))
     limit = _limit_by_layers(followed, inputs)
     step = followed.step
+    whole = _limit_step(step) if step is not None else None
+    if (
+        (count.parameters.high is None or whole is None)
+        and limit is None
+        and _state_open_limit(followed, reading, inputs)
+    ):
+        return
     if step is None and limit is None:
         return
-    whole = _limit_step(step) if step is not None else None
     if followed.is_usual and whole is not None:
         whole = USUAL_MARGIN * whole
     options = reading.findings.options
@@ -40,9 +55,51 @@ def state_parameters(followed: Followed | None, reading: Reading, inputs: Inputs
     if limit is not None and low <= limit[1] and (whole is None or limit[1] < MARGIN * whole):
         places, whole = limit
         options[COUNTED_PLACES] = places
+        _state_sizes(_limit_samples(followed, inputs), low, options)
     elif followed.is_usual:
         options[COUNTED_INPUT] = "settings"
     options[COUNTED_STEP] = str(ParameterRange(low=low, high=whole))
+
+
+def has_step(followed: Followed | None) -> bool:
+    """Return whether following a program told what one of its steps stores."""
+    return followed is not None and followed.step is not None and _limit_step(followed.step) is not None
+
+
+def _state_open_limit(followed: Followed, reading: Reading, inputs: Inputs) -> bool:
+    """State, and return whether there is, a limit by layers for samples of which only the data tell the size."""
+    limits, count = _limit_samples(followed, inputs), followed.count
+    low = followed.step.saved_bytes.low if followed.step is not None else 0
+    if limits is None or count is None or low > limits.largest.saved_bytes or count.parameters.low > limits.parameters:
+        return False  # it runs a layer more often than was seen
+    options = reading.findings.options
+    options[COUNTED_PLACES] = limits.largest.describe()
+    options[COUNTED_LIMIT] = str(limits.parameters)
+    options[COUNTED_STEP] = str(ParameterRange(low=low, high=limits.largest.saved_bytes))
+    _state_sizes(limits, low, options)
+    return True
+
+
+def _state_sizes(limits: SampleLimits | None, low: int, options: dict[str, str]) -> None:
+    """State what a step stores at most with samples of smaller sizes."""
+    rows = [(case.describe(), case.saved_bytes) for case in (limits.smaller if limits is not None else ())]
+    if rows := [row for row in rows if row[1] > low]:
+        options[COUNTED_SIZES] = write_sizes(rows)
+
+
+def _limit_samples(followed: Followed, inputs: Inputs) -> SampleLimits | None:
+    """Return what a step saves at most, by the layers, for samples of which only the data tell the size."""
+    layers = followed.open_layers
+    if layers is None:
+        return None
+    known = KnownSizes(
+        side=max(inputs.side, followed.cut_side),
+        length=USUAL_MARGIN * inputs.length,
+        batch=max(inputs.batch, followed.batch_size),
+        parts=inputs.parts,
+        passes=layers.passes,
+    )
+    return limit_samples(layers.rows, known, is_graph=layers.is_graph)
 
 
 def _limit_step(step: StepMemory) -> int | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from opsk.frameworks.settings.huggingface import MICRO
 from opsk.frameworks.settings.usual_settings import LAST_LENGTHS
 from opsk.workload.completion import MASKED
-from opsk.workload.public_models.measured import fixes_length, is_public
+from opsk.workload.public_models.measured import find_measured, fixes_length, is_public
 from opsk.workload.roles import METHOD
 from opsk.workload.unstated.long_texts import CUT_TEXTS
 from opsk.workload.unstated.open_models import OPEN_MODELS
@@ -35,7 +35,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRA
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
 from opsk_jobcheck.scripts.frameworks.own_program.adapters import doubt_other_adapters
-from opsk_jobcheck.scripts.frameworks.own_program.count import state_parameters
+from opsk_jobcheck.scripts.frameworks.own_program.count import has_step, state_parameters
 from opsk_jobcheck.scripts.frameworks.own_program.following import fill_calls, follow, is_open
 from opsk_jobcheck.scripts.frameworks.own_program.model import (
     find_weight_format,
@@ -150,9 +150,10 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         )
     check_loading(settings, findings)
     state_worst_case(settings, invocation, reading, lambda: followed or follow(settings, program, invocation, reading))
-    if not is_public(reading.model_name or "") and not all(name in findings.values for name in SHAPE):
+    if _has_open_model(reading) and not all(name in findings.values for name in SHAPE):
         followed = followed or follow(settings, program, invocation, reading)
-        state_parameters(followed, reading, find_inputs(settings))
+        if not is_public(reading.model_name or "") or has_step(followed):
+            state_parameters(followed, reading, find_inputs(settings))
     if followed is not None:
         reading.trains = True if followed.trains else False if followed.is_other else None
     why, named = settings.closed, reading.model_name
@@ -161,6 +162,14 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         if name not in findings.values and not is_known:
             findings.mark_unknown(name, why, invocation.line)
     return framework
+
+
+def _has_open_model(reading: Reading) -> bool:
+    """Return whether a model has no public name, or is one of images whose batch only the program's text may tell."""
+    name = reading.model_name or ""
+    return not is_public(name) or (
+        find_measured(name) is not None and "plan.micro_batch" not in reading.findings.values
+    )
 
 
 def _read_trainer(settings: ProgramSettings, invocation: Invocation, reading: Reading) -> None:

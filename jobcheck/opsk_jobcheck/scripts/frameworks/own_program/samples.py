@@ -16,11 +16,15 @@ from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings, parse_
 
 MAX_WORD = 4096
 MAX_BATCH = 1 << 16
-_SEVERAL = re.compile(
-    r"(?i)video|frames|clip_len|views|multi_?crop|two_?crop|crops_number|triplet|siamese|contrastive|multiple_?choice"
-    r"|swag|rerank|retriev|pairwise|mean_teacher|episode|rollout|\bbags?\b|\bbag_|slices|simclr|negatives|tiles"
+_FEW = (
+    "views|multi_?crop|two_?crop|crops_number|triplet|siamese|contrastive|multiple_?choice|swag|pairwise|mean_teacher"
+    "|simclr"
 )
-"""Words of programs that work on several texts or images of a sample at a time."""
+_MANY = r"video|frames|clip_len|rerank|retriev|episode|rollout|\bbags?\b|\bbag_|slices|negatives|tiles"
+_SEVERAL, _ANY_NUMBER = re.compile(f"(?i){_FEW}|{_MANY}"), re.compile(f"(?i){_MANY}")
+"""Words of programs that work on several texts or images of a sample at a time, and of those on any number of them."""
+MAX_PARTS = 10
+"""Views of an image in DINO, which takes most of them: two large ones and eight small ones."""
 
 
 _OF_ROLES = re.compile(r"(?i)episode|rollouts?|pairwise|negatives|contrastive|retriev\w*")
@@ -51,11 +55,15 @@ def has_several_parts(text: str) -> bool:
 
 
 def find_inputs(settings: ProgramSettings) -> Inputs:
-    """Return the sizes of a sample by the settings of a program; none where a sample may have several parts."""
+    """Return the sizes of a sample, or of one of its parts, by the settings of a program."""
     source = settings.source
-    if source is None or has_several_parts("\n".join(source.lines)):
-        return Inputs(is_single=False)
+    if source is None:
+        return Inputs(is_single=False, parts=0)
+    text = "\n".join(source.lines)
+    is_single = not has_several_parts(text)
     return Inputs(
+        is_single=is_single,
+        parts=1 if is_single else 0 if _ANY_NUMBER.search(text) else MAX_PARTS,
         side=_find_number(settings, IMAGE_SIDES, MAX_SIDE) or find_image_side(source),
         length=_find_number(settings, (*FIELDS["model.seq"], *LAST_LENGTHS), MAX_NUMBER),
         batch=_find_number(settings, (*FIELDS["plan.micro_batch"], *BATCHES), MAX_BATCH),

@@ -153,6 +153,8 @@ class DataSets(Forward):
             return Made(last, positional, keywords)
         if not MAKES_DATA.fullmatch(name):
             return value
+        if name.startswith("torchvision.datasets.") and None not in (shape := _IMAGES.get(last, (None,))):
+            self.sides += [side for side in shape[1:] if side]
         if last in ("open", "fromarray", "new"):
             return Image()
         if last == "random_split":

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from opsk.workload.unstated.layer_limit import ATTENTION, LayerSums
 from opsk_jobcheck.scripts.frameworks.own_models.layers import CONTAINERS, LAYERS, STACKS, Arguments
+from opsk_jobcheck.scripts.frameworks.own_models.public_parts import CUT, WHOLE
 from opsk_jobcheck.scripts.frameworks.own_models.values import ABSENT, OPEN, Choice, File, Module, Parameter
 
 MAX_LAYERS = 4096
 _NORMS = ("BatchNorm", "InstanceNorm", "SyncBatchNorm", "GroupNorm", "LayerNorm", "RMSNorm")
 _DOWN = ("MaxPool2d", "AvgPool2d", "FractionalMaxPool2d", "PixelUnshuffle")
-_UP = ("ConvTranspose2d", "Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d", "PixelShuffle")
-_TWICE = frozenset({"grad", "functional_call", "odeint", "odeint_adjoint", "jvp", "vjp", "hessian"})
-"""Functions with which a step goes backward, or forward, several times."""
+_UP = ("ConvTranspose1d", "ConvTranspose2d", "Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d", "PixelShuffle")
+REPEATS = frozenset({"functional_call", "odeint", "odeint_adjoint", "jvp", "vjp", "hessian", "jacobian"})
+"""Functions with which a step goes forward any number of times."""
+_TWICE = REPEATS | {"grad"}
+"""Those with which it goes backward twice, too."""
 _ATTENDS = frozenset({"bmm", "matmul", "einsum", "baddbmm", "scaled_dot_product_attention"})
 """Functions that multiply places with each other."""
 _NO_PASS = re.compile(
-    r"__init__|_?(init|reset)_|generate|_?(predict|infer|sampl|decod\w*_greedy|beam|test|valid|eval|fit|train|configure)"
+    r"__init__|_{0,2}(init|reset|make|build|create|get|inpaint)(_|$)|generate|_?(predict|infer|sampl|decod\w*_greedy|beam|test|valid|eval|fit|train|configure)"
 )
 """Methods that make a module, use it after its training, or hold the loop around a step."""
+_MAKES_LAYERS = frozenset({*CONTAINERS, *STACKS, *LAYERS})
 _POSITIONS = re.compile(r"(?i)(^|_)(w?pe|pos)(_|$)|pos(ition(al|s)?)?_?emb|emb\w*_pos")
 """Names of learned positions."""
+_SEQUENCES = ("Conv1d", "ConvTranspose1d", "LSTM", "GRU", "RNN")
+_VOLUMES = ("Conv3d", "ConvTranspose3d")
 _SAVED = 3
 """Tensors of the size of a layer's output that are saved at most: for a norm, an activation, and a product."""
 
@@ -38,30 +44,53 @@ def sum_layers(models: Iterable[Any], files: Iterable[File]) -> LayerSums | None
         The text of the program.
     """
     models = list(models)
-    names = {name for file in files for calls in file.digest.calls.values() for name, _ in calls}
     rows = list(_iterate_layers(models, set()))
     if not rows or None in rows or len(rows) > MAX_LAYERS:
         return None
-    layers = [row for row in rows if row is not None and row.layer is not None]
+    names = {name for file in files for calls in file.digest.calls.values() for name, _ in calls}
+    sums = sum_rows([row for row in rows if row is not None], models, names)
+    has_longer = any(get_layer_name(row) == "ConvTranspose1d" for row in rows if row is not None)
+    return None if sums is None or sums.volumes or has_longer else sums
+
+
+def sum_rows(rows: Iterable[Module], models: Iterable[Any], names: Collection[str]) -> LayerSums | None:
+    """Return the sums over layers of models; ``None`` where one of their sizes is not known.
+
+    Parameters
+    ----------
+    names
+        The functions that their program calls.
+    """
+    layers = [row for row in rows if row.layer is not None]
     features = [_count_features(layer) for layer in layers]
     if None in features:
         return None
-    weighted = [layer for layer in layers if _get_name(layer) in LAYERS and not _get_name(layer).startswith(_NORMS)]
+    weighted = [
+        layer for layer in layers if get_layer_name(layer) in LAYERS and not get_layer_name(layer).startswith(_NORMS)
+    ]
     if not weighted:
         return None
     first = weighted[0]
     return LayerSums(
-        first=_get_name(first),
+        first=get_layer_name(first),
         channels=_read(first, 0, "in_channels") or 1,
         patch=_find_patch(first),
         row_features=sum(row or 0 for layer, row in zip(layers, features, strict=True) if _is_of_rows(layer)),
         map_features=sum(row or 0 for layer, row in zip(layers, features, strict=True) if not _is_of_rows(layer)),
-        width=_find_width(weighted),
+        width=find_width(weighted),
         positions=_find_positions(models),
-        products=sum(_get_name(layer) == "Linear" or _get_name(layer) in ATTENTION for layer in weighted),
+        products=sum(get_layer_name(layer) == "Linear" or get_layer_name(layer) in ATTENTION for layer in weighted),
         shrinks=any(map(_shrinks, layers)),
-        grows=any(_get_name(layer) in _UP for layer in layers) or "interpolate" in names or "pixel_shuffle" in names,
-        attends=not names.isdisjoint(_ATTENDS) or any(_get_name(layer) in ATTENTION for layer in layers),
+        grows=any(get_layer_name(layer) in _UP for layer in layers)
+        or "interpolate" in names
+        or "pixel_shuffle" in names,
+        attends=not _ATTENDS.isdisjoint(names) or any(get_layer_name(layer) in ATTENTION for layer in layers),
+        sequence_features=sum(
+            row or 0
+            for layer, row in zip(layers, features, strict=True)
+            if get_layer_name(layer).startswith(_SEQUENCES)
+        ),
+        volumes=any(get_layer_name(layer).startswith(_VOLUMES) for layer in layers),
     )
 
 
@@ -72,11 +101,39 @@ def runs_layers_once(files: Iterable[File]) -> bool:
     """
     for file in files:
         classes = (node for row in file.nodes.values() for node in row if isinstance(node, ast.ClassDef))
-        if any(_is_module(node) and any(map(_repeats, node.body)) for node in classes):
-            return False
-        if any(name in _TWICE for calls in file.digest.calls.values() for name, _ in calls):
+        if not repeat_no_layer(classes) or find_calls([file], _TWICE):
             return False
     return True
+
+
+def repeat_no_layer(classes: Iterable[ast.ClassDef]) -> bool:
+    """Return whether no module of some classes repeats a layer in a loop, or takes parts of a sample for samples."""
+    return not any(_is_module(node) and any(map(_repeats, _list_passes(node))) for node in classes)
+
+
+def _list_passes(node: ast.ClassDef) -> list[ast.stmt]:
+    """Return the methods of a class that may be part of a forward pass: those that make layers are none."""
+    methods = {part.name: part for part in node.body if isinstance(part, ast.FunctionDef)}
+    calls = {name: _list_calls(method) for name, method in methods.items()}
+    reached: set[str] = set()
+    waiting: list[str] = [name for name in ("forward", "__call__") if name in methods]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += [other for other in calls[name] if other in methods]
+    return [method for name, method in methods.items() if name in reached or not calls[name] & _MAKES_LAYERS]
+
+
+def _list_calls(method: ast.FunctionDef) -> set[str]:
+    """Return the names of what a method calls."""
+    functions = [node.func for node in ast.walk(method) if isinstance(node, ast.Call)]
+    return {getattr(function, "attr", getattr(function, "id", "")) for function in functions}
+
+
+def find_calls(files: Iterable[File], names: Collection[str]) -> bool:
+    """Return whether files call any function of some names."""
+    return any(name in names for file in files for calls in file.digest.calls.values() for name, _ in calls)
 
 
 def _is_module(node: ast.ClassDef) -> bool:
@@ -121,7 +178,7 @@ def _find_positions(values: Iterable[Any], name: str = "", depth: int = 0) -> in
         elif isinstance(value, Parameter) and _POSITIONS.search(name) and value.shape and len(value.shape) in (2, 3):
             most = max(most, value.shape[-2] or 0)
         elif isinstance(value, Module) and value.is_model and depth < MAX_LAYERS // 64:
-            if _get_name(value) == "Embedding" and value.definition is None:
+            if get_layer_name(value) == "Embedding" and value.definition is None:
                 most = max(most, (_read(value, 0, "num_embeddings") or 0) if _POSITIONS.search(name) else 0)
                 continue
             for key, part in value.attributes.items():
@@ -145,7 +202,9 @@ def _iterate_layers(values: Iterable[Any], seen: set[int], depth: int = 0) -> It
             yield from _iterate_layers(options, seen, depth + 1)
         elif isinstance(value, Module) and value.is_model:
             name = value.name
-            if value.layer is not None and value.definition is None and name not in STACKS:
+            if value.layer is not None and value.layer[0] in (WHOLE, CUT):
+                yield None  # a public model, of which no layer is known
+            elif value.layer is not None and value.definition is None and name not in STACKS:
                 yield value
             elif value.definition is None and name not in CONTAINERS and name not in STACKS:
                 yield None  # a part of a package
@@ -159,7 +218,12 @@ def _may_hold(part: Any) -> bool:
     return part is OPEN or isinstance(part, Module) or (isinstance(part, Choice) and any(map(_may_hold, part.options)))
 
 
-def _get_name(layer: Module) -> str:
+def holds_layers(value: Module) -> bool:
+    """Return whether a module of PyTorch is a list or a stack of others."""
+    return value.name in CONTAINERS or value.name in STACKS
+
+
+def get_layer_name(layer: Module) -> str:
     """Return the name of the layer of PyTorch."""
     return layer.layer[0] if layer.layer is not None else layer.name
 
@@ -178,8 +242,8 @@ def _read(layer: Module, place: int, name: str, default: int | None = None) -> i
 
 def _count_features(layer: Module) -> int | None:
     """Return the numbers that a layer and what follows it save for each place; ``None`` where they are not known."""
-    name = _get_name(layer)
-    if name in ("Conv1d", "Conv2d", "ConvTranspose2d"):
+    name = get_layer_name(layer)
+    if name.startswith(("Conv", "ConvTranspose")):
         sizes = [_read(layer, 0, "in_channels"), _read(layer, 1, "out_channels")]
     elif name == "Linear":
         sizes = [_read(layer, 0, "in_features"), _read(layer, 1, "out_features")]
@@ -188,7 +252,7 @@ def _count_features(layer: Module) -> int | None:
     elif name in ("LSTM", "GRU", "RNN"):
         return _count_recurrent(layer)
     elif name in ATTENTION:
-        width = _read(layer, 0, "embed_dim" if name == "MultiheadAttention" else "d_model")
+        width = _read_width(layer)
         inner = _read(layer, 2, "dim_feedforward", 2048) if name != "MultiheadAttention" else 0
         return None if width is None or inner is None else (2 * _SAVED + 2) * (4 * width + inner)
     elif name in LAYERS and not name.startswith((*_NORMS, "PReLU")):
@@ -197,6 +261,11 @@ def _count_features(layer: Module) -> int | None:
         return 0
     inner, outer = sizes
     return None if inner is None or outer is None else inner + _SAVED * outer
+
+
+def _read_width(layer: Module) -> int | None:
+    """Return the width of the tokens of a layer with attention."""
+    return _read(layer, 0, "embed_dim" if get_layer_name(layer) == "MultiheadAttention" else "d_model")
 
 
 def _count_recurrent(layer: Module) -> int | None:
@@ -208,18 +277,20 @@ def _count_recurrent(layer: Module) -> int | None:
     return inner + layers * 2 * 12 * hidden
 
 
-def _find_width(layers: Sequence[Module]) -> int:
+def find_width(layers: Sequence[Module]) -> int:
     """Return the width of tokens: that of the first embedding or patches, else the widest input of a product."""
     first = layers[0]
-    made = _read(first, 1, "embedding_dim" if _get_name(first) == "Embedding" else "out_channels")
-    if _get_name(first) in ("Embedding", "Conv2d") and made:
+    made = _read(first, 1, "embedding_dim" if get_layer_name(first) == "Embedding" else "out_channels")
+    if get_layer_name(first) in ("Embedding", "Conv2d") and made:
         return made
-    return max((_read(layer, 0, "in_features") or 0 for layer in layers), default=0)
+    inner = [_read(layer, 0, "in_features") or 0 for layer in layers]
+    attended = [_read_width(layer) or 0 for layer in layers if get_layer_name(layer) in ATTENTION]
+    return max((*inner, *attended), default=0)
 
 
 def _is_of_rows(layer: Module) -> bool:
     """Return whether a layer works on tokens or rows, and not on places of an image."""
-    return _get_name(layer) == "Conv1d" or not _get_name(layer).startswith("Conv")
+    return get_layer_name(layer) in ("Conv1d", "ConvTranspose1d") or not get_layer_name(layer).startswith("Conv")
 
 
 def _find_patch(layer: Module) -> int:
@@ -228,13 +299,13 @@ def _find_patch(layer: Module) -> int:
     kernel, stride = given.get(2, "kernel_size"), given.get(3, "stride", 1)
     kernel = kernel[0] if isinstance(kernel, list | tuple) and kernel else kernel
     stride = stride[0] if isinstance(stride, list | tuple) and stride else stride
-    return kernel if _get_name(layer) == "Conv2d" and isinstance(kernel, int) and kernel == stride > 1 else 0
+    return kernel if get_layer_name(layer) == "Conv2d" and isinstance(kernel, int) and kernel == stride > 1 else 0
 
 
 def _shrinks(layer: Module) -> bool:
     """Return whether a layer puts out fewer places than it gets."""
-    if _get_name(layer) in _DOWN:
+    if get_layer_name(layer) in _DOWN:
         return True
     stride = _get_arguments(layer).get(3, "stride", 1)
     stride = stride[0] if isinstance(stride, list | tuple) and stride else stride
-    return _get_name(layer) == "Conv2d" and isinstance(stride, int) and stride > 1
+    return get_layer_name(layer) == "Conv2d" and isinstance(stride, int) and stride > 1

@@ -36,12 +36,15 @@ class Inputs:
         Samples that a process works on at a time.
     is_single
         Whether a sample is one image, text or row, as far as the program's text says.
+    parts
+        Images or texts of a sample at most; 0 where that is not known.
     """
 
     side: int = 0
     length: int = 0
     batch: int = 0
     is_single: bool = True
+    parts: int = 1
 
 
 def make_usual_input(model: Module, inputs: Inputs) -> Tensor | None:
