@@ -396,6 +396,34 @@ FAMILIES: tuple[tuple[str, Mapping[str, Any], str, str], ...] = (
         """,
     ),
     (
+        "encoder-decoder",
+        {"gated_mlp": False, "tied_embeddings": True, "encoder_seq": 512},
+        "OPUS-MT (Tiedemann and Thottingal, EAMT 2020), Marian's base: config.json",
+        """
+        6 512 8 2048 58101 512 encoder_layers=6 Helsinki-NLP/opus-mt-en-de Helsinki-NLP/opus-mt-de-en
+        6 512 8 2048 59514 512 encoder_layers=6 Helsinki-NLP/opus-mt-en-fr Helsinki-NLP/opus-mt-fr-en
+        6 512 8 2048 65001 512 encoder_layers=6 Helsinki-NLP/opus-mt-en-es Helsinki-NLP/opus-mt-es-en
+        6 512 8 2048 65001 512 encoder_layers=6 Helsinki-NLP/opus-mt-en-zh Helsinki-NLP/opus-mt-zh-en
+        6 512 8 2048 65001 512 encoder_layers=6 Helsinki-NLP/opus-mt-en-ROMANCE Helsinki-NLP/opus-mt-ROMANCE-en
+        """,
+    ),
+    (
+        "encoder",
+        _PLAIN_ENCODER,
+        "GTE (arXiv 2308.03281), of MiniLM's shape: config.json",
+        """
+        12 384 12 1536 30522 512 thenlper/gte-small
+        """,
+    ),
+    (
+        "decoder",
+        _LLAMA,
+        "Bielik 7B (arXiv 2410.18565), trained from Mistral 7B: config.json",
+        """
+        32 4096 32 14336 32000 4096 kv_heads=8 speakleash/Bielik-7B-v0.1 speakleash/Bielik-7B-Instruct-v0.1
+        """,
+    ),
+    (
         "decoder",
         _LLAMA,
         "Baichuan (arXiv 2309.10305, table 2), InternLM 1, 2, 2.5, 3 (InternLM2: arXiv 2403.17297), "
