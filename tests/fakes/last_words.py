@@ -586,4 +586,17 @@ LAST_WORDS: tuple[tuple[str, str], ...] = (
         "config,software",
         'Traceback (most recent call last):\n  File "/home/ada/run.py", line 13, in <module>\n    main()\nutils.exceptions.StudyException: In /home/ada/case.cas missing file for key GEOMETRY',
     ),
+    ("config", "ERROR: ../bin/solver not found or not executable\nBuild it first: mpicc -o bin/solver solver.c"),
+    (
+        "cancelled",
+        '*** Aborted at 1767600000 (unix time) try "date -d @1767600000" if you are using GNU date ***\nPC: @     0x7fffe31fe7c2 (unknown)\n*** SIGTERM (@0x2aa400006053) received by PID 21818 (TID 0x7fb57e5efa40) from PID 24659; stack trace: ***\n    @     0x7fb5747cac30 (unknown)',
+    ),
+    (
+        "software,config",
+        "F0105 10:00:00.334528  6959 io.cpp:51] Check failed: fd != -1 (-1 vs. -1) File not found: task/train.prototxt\n*** Check failure stack trace: ***\n    @     0x7fce3d246f9d  google::LogMessage::Fail()",
+    ),
+    (
+        "config,software",
+        "Error: no samples left after windowing\n请检查 hist_len, pred_len 参数，或数据清洗后是否还有足够的连续数据段。\n建议：\n1. 检查数据清洗逻辑是否过于严格导致数据量太少。\n2. 调整参数，保证每个连续段长度是否足够。\n3. 检查原始数据是否有大量缺失或中断。",
+    ),
 )

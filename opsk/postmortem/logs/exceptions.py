@@ -32,10 +32,11 @@ _IGNORED = (
     "Exception ignored ", "the following exception was raised", "Could not load bitsandbytes native library",
     "--- Logging error ---", "Error in atexit._run_exitfuncs:", "processing of request from (",
     "exception calling callback for <Future", "handle: <Handle ", "handle: <TimerHandle ", "```",
+    "current Metropolis proposal is about to be rejected",
 )  # fmt: skip
 """What stands above a traceback that ended nothing: Python's of destructors, of calls of the logger, of what is done at
-exit, of requests (socketserver), of call-backs (concurrent.futures, asyncio); Sphinx's, that of an optional part, and
-the beginning of a quotation in Markdown."""
+exit, of requests (socketserver), of call-backs (concurrent.futures, asyncio); Sphinx's, that of an optional part, the
+beginning of a quotation in Markdown, and Stan's of a proposal that it rejects."""
 _PLAIN_ENDS = ("KeyboardInterrupt", "SystemExit", "SignalException", "InterruptedError")
 _LONGEST_PREFIX_CHARS = 120
 _LEVELS = frozenset(("DEBUG", "INFO", "NOTE", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"))
@@ -157,7 +158,8 @@ def read_raised(data: bytes, line: LogLine, *, is_end: bool) -> dict[str, str] |
     fields |= {"type": match["type"].rpartition(".")[2]}
     if match["message"]:
         fields["message"] = match["message"][:300]
-    if _HANDLED.search(data[line.end : line.end + _AFTER_BYTES].decode("utf-8", "replace")):
+    is_handled = _HANDLED.search(data[line.end : line.end + _AFTER_BYTES].decode("utf-8", "replace")) is not None
+    if is_handled or any(each in _find_line_before(data, line) for each in _IGNORED):
         fields["handled"] = "yes"
     return fields
 

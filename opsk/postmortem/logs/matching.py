@@ -21,7 +21,7 @@ MAX_READ = 2048
 TEXT_CHARS = 400
 _KEY_FIELDS = (
     "seq", "op", "hca", "peer", "peer_rank", "local_rank", "tasks", "step", "signal", "exit", "status", "type", "call",
-    "event", "level", "module", "path", "code", "end", "completed", "enqueued", "message", "handled",
+    "event", "level", "job", "module", "path", "code", "end", "completed", "enqueued", "message", "handled",
 )  # fmt: skip
 """Fields by which two findings differ; others (times, sizes) may vary between equal ones."""
 TRIED_AGAIN = re.compile(

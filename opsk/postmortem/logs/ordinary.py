@@ -32,7 +32,7 @@ _FAILS = re.compile(
     r"|interrupt\w*|cancel\w*|exit(?:ed|ing|code|s)?|core dumped|shut(?:ting)? ?down|stopp(?:ed|ing)|sig[a-z]{3,4}"
     r"|not found|no such|invalid|unable|cannot|can't|could not|couldn't|missing|unexpected|refused|denied|usage"
     r"|warn(?:ing)?s?|deprecat\w+|please|try(?:ing)?|retry\w*|hint|note|see|traceback|stack ?trace|debug\w*|leaked)\b"
-    r"|^\W*[EWFC] ?\d{4}|失败|错误|异常|❌|⚠",
+    r"|^\W*[EWFC] ?\d{4}|失败|错误|异常|请检查|检查|建议|是否|❌|⚠",
     re.IGNORECASE,
 )
 """Of the failure itself, or of what to do about it."""

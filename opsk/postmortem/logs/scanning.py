@@ -14,7 +14,7 @@ from opsk.postmortem.logs.below import read_cpp_exception, read_hosts, read_jax_
 from opsk.postmortem.logs.exceptions import is_plain_end, read_exception, read_raised
 from opsk.postmortem.logs.header import Heading, LineClock, NamedRank, parse_log_name
 from opsk.postmortem.logs.kernel import scan_quoted_xids
-from opsk.postmortem.logs.lines import LogLine, find_label_ranks, find_line, read_fields
+from opsk.postmortem.logs.lines import REACH_BYTES, LogLine, find_label_ranks, find_line, read_fields
 from opsk.postmortem.logs.losses import RECOVERED, is_number_again
 from opsk.postmortem.logs.matching import TEXT_CHARS, Finder, FindingSet, Match, build_finder
 from opsk.postmortem.logs.openings import Opening
@@ -172,6 +172,8 @@ def _scan_piece(piece: Piece, state: _State) -> None:
         state.quoted += scan_quoted_xids(piece.data, source=state.path, offset=piece.offset)
     engine, owners = _engine()
     matches = engine.find(piece.data)
+    if not piece.offset:
+        matches = _add_first_line(matches, engine, piece.data)
     if len(matches) > _MANY_MATCHES:
         matches = _thin(matches)
     counted_to, line = 0, piece.line
@@ -188,6 +190,12 @@ def _scan_piece(piece: Piece, state: _State) -> None:
     for signature, (end, _), line in last.values():
         _read_match(piece, signature, end, line, state)
     state.opening.take(piece.data, piece.offset, piece.line, is_searched=bool(state.gathered.findings))
+
+
+def _add_first_line(matches: Sequence[Match], engine: Finder, data: bytes) -> list[Match]:
+    """Return matches with those of a log's first line that are looked for at the beginning of a line."""
+    first = b"\n" + data[:REACH_BYTES].partition(b"\n")[0]
+    return sorted({*matches, *((end - 1, number) for end, number in engine.find(first))})
 
 
 def _thin(matches: Sequence[Match]) -> list[Match]:

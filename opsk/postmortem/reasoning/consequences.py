@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from opsk.postmortem.logs.exceptions import is_plain_end
 from opsk.postmortem.reasoning.candidate import ENDS_JOB, PROCESS_ENDS, is_labelled
 from opsk.postmortem.values import Evidence, FailureClass, Finding, Origin, RankProgress, Role
 from opsk.units import KIB
@@ -50,6 +51,7 @@ status a worker of the data loader ended, and in its last exception without it."
 _WAITING = ("rendezvous.barrier_waiting", "lightgbm.connecting")
 _PASSED = ("rendezvous.barrier_passed", "lightgbm.connected")
 """Ranks wait for others at the start; they came."""
+_ASKED_TO_END = "launcher.sigterm"
 _UNKILLABLE = "slurm.unkillable"
 _KILLS_ON_BAD_EXIT = "Terminating StepId="
 """srun prints this when a task failed, and not after scancel."""
@@ -155,7 +157,10 @@ def _demote_later_exceptions(
     What training survived is no first one.
     """
     groups: dict[tuple[str, int | None, bool], list[Finding]] = defaultdict(list)
+    asked: dict[tuple[str, int | None], list[int]] = defaultdict(list)
     for finding in findings:
+        if finding.signature == _ASKED_TO_END or is_plain_end(finding.fields.get("type", "")):
+            asked[finding.source, finding.place.rank] += [finding.order, finding.last_order]
         if finding.signature == _EXCEPTION and finding.role is Role.ROOT:
             groups[finding.source, finding.place.rank, steps.are_after(finding)].append(finding)
     later: set[int] = set()
@@ -166,6 +171,8 @@ def _demote_later_exceptions(
         heads = [each for each in dropped if (each.source, each.place.rank) == (source, rank)]
         if any(each.fields.get("chained") and 0 < root.order - each.order < _CHAIN_BYTES for each in heads):
             later.add(id(root))
+        if _is_handled_lookup(root) and any(0 < at - root.order < _CHAIN_BYTES for at in asked[source, rank]):
+            later.add(id(root))  # a signal came while it was handled
     return [_demote(finding, later, steps) for finding in findings]
 
 
@@ -182,11 +189,15 @@ def _find_unhandled(ordered: Sequence[Finding]) -> Finding:
     """Return the first exception of a row that was not handled: a failed look-up is, unless what follows is raised."""
     root = ordered[0]
     for following in ordered[1:]:
-        is_lookup = root.fields.get("type") in _LOOKUPS and root.fields.get("chained") == "during"
-        if not is_lookup or following.fields.get("raised"):
+        if not _is_handled_lookup(root) or following.fields.get("raised"):
             break
         root = following
     return root
+
+
+def _is_handled_lookup(finding: Finding) -> bool:
+    """Return whether an exception is a failed look-up, during whose handling another one was raised."""
+    return finding.fields.get("type") in _LOOKUPS and finding.fields.get("chained") == "during"
 
 
 def _demote_after_hardware(

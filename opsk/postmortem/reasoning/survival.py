@@ -31,7 +31,9 @@ _MEETS = frozenset(
 _NEXT_TRIAL, _RUN_BEGINS = "sweep.next_trial", "run.begins"
 _LSF_REPORT, _OUTPUT_BELOW = "batch.report", "batch.output_below"
 _EXCEPTION = "python.exception"
-_LAST_WORDS_OF_ANY = ("program.last_error", "program.said_failed", "program.usage", "compile.refused")
+_LAST_WORDS_OF_ANY = (
+    "program.last_error", "program.last_refusal", "program.said_failed", "program.usage", "compile.refused",
+)  # fmt: skip
 """After training these may be words on anything."""
 _PRINTED, _BUFFERED_BYTES = "Setting OMP_NUM_THREADS", 512
 """What torch.distributed.launch printed at its start comes last where it was buffered, with little below it."""
@@ -130,6 +132,10 @@ def demote_survived(
     trials = _find_last(each for each in findings if each.signature == _NEXT_TRIAL)
     runs = _find_last(each for each in findings if each.signature == _RUN_BEGINS and _is_followed(each, ranks))
     late = _find_last(each for each in findings if each.role is Role.ROOT and not is_labelled(each))
+    ended = _find_last(each for each in findings if each.role is Role.ROOT and each.fields.get("level") == "JOB")
+    often = Counter[str]()
+    for each in findings:
+        often[each.source] += each.count if _is_failure_of_program(each) else 0
     of_several = _find_logs_of_several(ranks)
 
     def goes_on(finding: Finding, timed_bytes: int = _GOES_ON_TIMED_BYTES) -> bool:
@@ -144,7 +150,9 @@ def demote_survived(
     def works_on(source: str) -> bool:
         """Return whether the program goes on below what failed last in its log, which did not end it by itself."""
         failed = last_of_all.get(source)
-        if failed is None or has_failed or source in of_several or _ends_program(failed):
+        if failed is None or has_failed or source in of_several:
+            return False
+        if _ends_program(failed) and (often[source] < _MANY or failed.origin is not Origin.JOB_LOG):
             return False
         return last[source] < _find_ordinary(source, ranks)
 
@@ -162,7 +170,10 @@ def demote_survived(
             return order < _find_step_before_last(source, ranks) or goes_on(finding, timed_bytes=0)
         if finding.failure in _OF_A_RUN and last[source] < runs.get(source, -1) and is_of_one:
             return True
-        if finding.failure in _CAUGHT and not _ends_program(finding) and works_on(source):
+        is_caught = not _ends_program(finding) or often[source] >= _MANY
+        if finding.failure in _CAUGHT and is_caught and works_on(source):
+            return True
+        if finding.failure in _CAUGHT and is_of_one and ended.get(source, -1) - order > _NEXT_JOB_BYTES:
             return True
         is_of_ended_program = finding.failure in _OF_A_RUN and bool(finding.fields.get("top"))
         if finding.failure not in _SURVIVABLE and not is_of_ended_program:
@@ -183,6 +194,11 @@ def demote_survived(
         return replace(finding, role=Role.CONFIRMATION) if is_survived(finding) else finding
 
     return tuple(judge(each) for each in findings)
+
+
+def _is_failure_of_program(finding: Finding) -> bool:
+    """Return whether a program of the job says that it failed."""
+    return finding.origin is Origin.JOB_LOG and (finding.role is Role.ROOT or finding.signature == _EXCEPTION)
 
 
 def _is_followed(begin: Finding, ranks: Sequence[RankProgress]) -> bool:

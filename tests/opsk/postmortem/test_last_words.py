@@ -71,3 +71,47 @@ def test_what_a_launcher_had_buffered_is_no_other_run(tmp_path: Path) -> None:
     notice = "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default\n"
     assert named(explain_text(tmp_path, HEAD + raised + notice + "done\n")) == "software"
     assert named(explain_text(tmp_path, HEAD + raised + notice + WORK)) == ""
+
+
+def test_of_several_jobs_on_one_node_the_last_end_counts(tmp_path: Path) -> None:
+    """A job that is preempted and requeued appends to its log, and may come to the same node again."""
+    end = "slurmstepd: error: *** JOB {job} ON n012 CANCELLED AT 2026-01-{day:02}T11:00:00 DUE TO PREEMPTION ***\n"
+    text = "".join(HEAD + WORK + end.format(job=70 + day, day=day) for day in range(1, 5))
+    assert named(explain_text(tmp_path, text)) == "preempted"
+
+
+def test_what_a_thread_could_not_read_is_no_cause_long_before_slurm_ends_the_job(tmp_path: Path) -> None:
+    broken = (
+        'Exception in thread Thread-5:\nTraceback (most recent call last):\n  File "/usr/lib/python3.9/threading.py", '
+        "line 980, in _bootstrap_inner\n    self.run()\n"
+        "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory\n"
+    )
+    end = "slurmstepd: error: *** JOB 71 ON n012 CANCELLED AT 2026-01-05T11:00:00 DUE TO PREEMPTION ***\n"
+    assert named(explain_text(tmp_path, HEAD + broken + WORK * 6 + end)) == "preempted"
+    assert named(explain_text(tmp_path, HEAD + broken)) == "storage"
+
+
+def test_a_proposal_that_stan_rejects_is_no_failure(tmp_path: Path) -> None:
+    rejected = (
+        "Informational Message: The current Metropolis proposal is about to be rejected because of the following "
+        "issue:\nException: normal_cdf: Random variable is nan, but must not be nan!  (in 'model.stan' at line 36)\n\n"
+    )
+    assert named(explain_text(tmp_path, HEAD + rejected * 3)) == ""
+
+
+def test_a_look_up_that_a_signal_came_into_is_no_cause(tmp_path: Path) -> None:
+    joint = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    head = 'Traceback (most recent call last):\n  File "/opt/torch/run.py", line 797, in <module>\n    run()\n'
+    signal = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 47068 got signal: 1\n"
+    text = HEAD + head + signal + joint + head + "KeyError: 30\n" + joint + head + signal
+    assert named(explain_text(tmp_path, text)) == "cancelled"
+
+
+def test_a_driver_whose_programs_fail_again_and_again_is_judged_by_its_last_ones(tmp_path: Path) -> None:
+    failed = (
+        'run {number}\nTraceback (most recent call last):\n  File "fit.py", line 9, in <module>\n    fit()\n'
+        "RuntimeError: graph {number} is not connected\n"
+    )
+    text = "".join(failed.format(number=number) for number in range(120))
+    assert named(explain_text(tmp_path, HEAD + text + WORK[:2000])) == ""
+    assert named(explain_text(tmp_path, HEAD + WORK[:2000] + text)) == "software"

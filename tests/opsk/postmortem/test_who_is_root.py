@@ -472,7 +472,8 @@ FRAME = '  File "/home/u/mp.py", line 5, in f\n    raise RuntimeError(text)\n'
         (FRAME + "RuntimeError: world_size (1) is not divisible by 2\n" + "x\n" * 2000, "config"),
         ("AssertionError: 250682 is not divisible by 8\n", "config"),
         ("ValueError: bad value 7\n" + "the program goes on\n" * 200, None),
-        ("Error: the sample says so\n", None),
+        ("Note: Error: the sample says so\n", None),
+        ("Error: the sample says so\n", "software"),
     ],
 )
 def test_an_exception_counts_without_the_head_of_its_traceback(text: str, root: str | None, tmp_path: Path) -> None:

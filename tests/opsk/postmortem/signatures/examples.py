@@ -809,7 +809,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         " Error termination via Lnk1e in /apps/g16/l502.exe at Mon Jan  5 10:00:00 2026.",
         " Normal termination of Gaussian 16 at Mon Jan  5 10:00:00 2026.",
     ),
-    "program.last_error": ("\nError: invalid type: null, expected f64", "\nErrors: 0"),
+    "program.last_error": ("\nError: the matrix is singular", "\nErrors: 0"),
     "program.said_failed": (
         "RNA pipeline failed: clustering is required for the plot.",
         "12 jobs, 0 failed",
@@ -883,6 +883,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "[SIGINT handler] DEBUG nextflow.Session - Session aborted -- Cause: SIGINT",
         "DEBUG nextflow.Session - Session await > all processes finished",
     ),
+    "program.last_refusal": ("\nERROR: ../bin/solver not found or not executable", "\nERROR: the sum of weights is 0"),
     "batch.output_below": ("The output (if any) follows:", "The output (if any) is above this job summary."),
     "batch.report": (
         "Subject: Job 8253410: <train> in cluster <dcc> Exited",
