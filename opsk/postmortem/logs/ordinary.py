@@ -24,9 +24,10 @@ _FRAME = re.compile(
     r'(?:[\[(].{0,60}[\])] ?)?\s*(?:File "|Traceback|raise\b|return\b|self\.|\^|~|[│╭╰|+] |at /|in <'
     r"|#\d{1,3} |@ +0x|\d{1,3}: )"
     r"|[\w.]{1,120}(?:Error|Exception|Warning|Interrupt|Exit|Timeout)\b"
+    r"|\S{1,80}\s+[0-9A-F]{16}\s|Image\s+PC\s+Routine"
     r"|.{0,80}\b0x[0-9a-f]{4,16}\b|.{0,120}\.(?:py|cpp|cc|cu|h|so(?:\.\d{1,3})*):\d{1,6}\b"
 )
-"""Of a traceback, a stack of C++ or a warning."""
+"""Of a traceback, a stack of C++ or Fortran, or a warning."""
 _FAILS = re.compile(
     r"(?:\b|_)(?:err(?:or|no)?s?|exceptions?|fail(?:s|ed|ure|ing)?|fatal|abort\w*|terminat\w*|kill(?:ed|ing)?|crash\w*"
     r"|interrupt\w*|cancel\w*|exit(?:ed|ing|code|s)?|core dumped|shut(?:ting)? ?down|stopp(?:ed|ing)|sig[a-z]{3,4}"

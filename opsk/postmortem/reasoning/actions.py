@@ -98,7 +98,7 @@ _OF_BOTH_ENDS = frozenset(
      "ofi.match_resources", "nvshmem.not_initialised")
 )  # fmt: skip
 """One end alone tells of these: it cannot tell its own port from the peer's, nor from a container without a device."""
-_NAMES_WHAT = {"program": "message", "python": "module", "shell": "path"}
+_NAMES_WHAT = {"program": "message", "openmp": "message", "python": "module", "shell": "path"}
 """By the family of a sign, the field that says what its sentence leaves open: the error, the module, the file."""
 _THROWN = re.compile(
     r"terminate called after throwing an instance of '(?P<type>[^']{1,100})'(?:: (?P<message>.{1,200}))?"

@@ -175,11 +175,11 @@ def demote_survived(
             return True
         if finding.failure in _CAUGHT and is_of_one and ended.get(source, -1) - order > _NEXT_JOB_BYTES:
             return True
+        if finding.failure in _OF_A_RUN and order < trials.get(source, -1):
+            return True
         is_of_ended_program = finding.failure in _OF_A_RUN and bool(finding.fields.get("top"))
         if finding.failure not in _SURVIVABLE and not is_of_ended_program:
             return False
-        if order < trials.get(source, -1):
-            return True
         is_followed = not is_labelled(finding) and late.get(source, -1) - order > _NEXT_JOB_BYTES
         return goes_on(finding) or (is_followed and is_of_one)
 

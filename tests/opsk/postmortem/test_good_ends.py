@@ -56,6 +56,10 @@ GOOD = {
         "INFO:root:Encountered exception when loading checkpoint Error(s) in loading state_dict for Net:\n"
         "INFO:root:training from the beginning\n" + "".join(f"INFO:root:[{at}, 10] loss: 1.234 lr 1e-4\n" for at in range(200))
     ),
+    "a trial of a search whose loss became no number, and the trials after it": (
+        "wandb: Agent Starting Run: aaaa1111 with config:\n" + steps(0, 20, "nan") + "wandb:     train_loss nan\n"
+        "wandb: Agent Starting Run: bbbb2222 with config:\n" + rows(30)
+    ),
     "a score that a library refused, and the script's next programs": (
         rows(20) + TOP + "ValueError: Input contains NaN, infinity or a value too large for dtype('float64').\n" + rows(600)
     ),

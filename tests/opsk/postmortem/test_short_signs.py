@@ -28,6 +28,17 @@ SIGNS = {
         "fabric",
     ),
     "what a shell says of a program that ended by SIGBUS": ("step 3 | loss: 2.31\nBus error\n", "host_memory"),
+    "an OpenMP runtime that finds another one": (
+        "OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.\n"
+        "OMP: Hint This means that several copies of the OpenMP runtime have been linked.\n", "software",
+    ),
+    "an OpenMP runtime without threads, and the stack of a Fortran program": (
+        "OMP: Error #34: System unable to allocate necessary resources for OMP thread:\n"
+        "OMP: System error #11: Resource temporarily unavailable\n"
+        "Image              PC                Routine            Line        Source\n"
+        + "model.exe          00000000005F75B9  Unknown               Unknown  Unknown\n" * 9, "config",
+    ),
+    "Fortran that was ended by a signal": ("forrtl: error (76): Abort trap signal\nImage  PC  Routine\n", "software"),
     "why Slurm holds a job": (
         "JobId=4711 JobName=train JobState=PENDING Reason=launch_failed_requeued_held Dependency=(null)\n", "node",
     ),
@@ -36,6 +47,7 @@ NONE = {
     "UCX in a stack of something else": (
         "[gpu012:3112] [ 6] /opt/ucx/lib/libucp.so.0(ucp_worker_progress+0x3a)[0x7f0000000010]\n"
     ),
+    "advice of an OpenMP runtime": "OMP: Hint: Try decreasing the value of OMP_NUM_THREADS.\n",
     "a text on bus errors": "A Bus error is raised when memory cannot be given.\n",
 }
 

@@ -792,6 +792,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "ERROR: LoadError: MethodError: no method matching load(::Int64)",
         "[ Info: LoadError is exported",
     ),
+    "openmp.stopped": (
+        "OMP: Error #15: Initializing libiomp5md.dll, but found libomp already initialized.",
+        "OMP: Hint: Try decreasing the value of OMP_NUM_THREADS.",
+    ),
     "program.of_simulation": (
         "ERROR on proc 0: Cannot open input script in.melt: No such file or directory (src/lammps.cpp:529)",
         "Last step: 1000",
