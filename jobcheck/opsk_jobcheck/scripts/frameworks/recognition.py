@@ -91,7 +91,7 @@ NAMED_BY_WORDS = (
 _DEEPSPEED_HELPERS = re.compile(r"(^|/)ALCF/helpers\.sh$")
 _ANY_FRAMEWORK = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern in _FRAMEWORKS))
 _TRAINER = re.compile(
-    r"(^|\.)open_clip_train\.main$|(pre)?train\w*\.py$|finetune\w*\.py$|fine_tun\w*\.py$|(^|/)(pre)?train[\w-]*\.sh$"
+    r"(^|\.)open_clip_train\.main$|(pre)?train(?!ed)\w*\.py$|finetune(?!d)\w*\.py$|fine_tun(?!ed)\w*\.py$|(^|/)(pre)?train[\w-]*\.sh$"
     r"|(^|[/_])(sft|dpo|orpo|kto|grpo|ppo)(_(q?lora|full|vlm|trl))?\.py$"
 )
 MAX_RULE_WORDS = 12

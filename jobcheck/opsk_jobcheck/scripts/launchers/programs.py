@@ -131,7 +131,9 @@ _PREPARES = re.compile(
     re.IGNORECASE,
 )
 """Programs that write what is trained on: ``prepare_finetune_data.py``."""
-_TRAINS = re.compile(r"train|finetun|fine_tun|(^|[_.-])(sft|dpo|orpo|grpo|ppo|clm|mlm)(?=[_.-]|$)", re.IGNORECASE)
+_TRAINS = re.compile(
+    r"train(?!ed)|finetun(?!ed)|fine_tun(?!ed)|(^|[_.-])(sft|dpo|orpo|grpo|ppo|clm|mlm)(?=[_.-]|$)", re.IGNORECASE
+)
 _IMAGES = frozenset({"build", "pull", "push", "import", "create"})
 _CONTAINERS = frozenset({"docker", "podman", "enroot", "singularity", "apptainer"})
 

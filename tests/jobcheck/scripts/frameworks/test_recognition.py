@@ -69,6 +69,8 @@ def test_trainers_look_like_training(script: str) -> None:
         "conda install -y deepspeed",
         "uv pip install torchrun",
         "python restrain.py.txt",
+        "python evaluate_finetuned.py",
+        "python score_pretrained.py",
         "echo torchrun",
         "cp train.py /tmp",
         "",
