@@ -209,3 +209,14 @@ def test_what_makes_a_tokenizer_or_sets_it_up_cuts_no_text() -> None:
     other = "tokenizer = get_tokenizer(folder)\nwith tokenizer.as_target_tokenizer():\n    y = "
     program = IMPORTS + other + cut.replace("x = ", "") + cut + TRAINS.format(name="'Qwen/Qwen2.5-7B'", batch="3")
     assert read(program).model.seq == 256
+
+
+def test_flags_of_a_program_that_reads_none_state_nothing() -> None:
+    program = "from mine.config import Settings\nfrom mine.work import train\ntrain(Settings(batch_size=16))\n"
+    command = "python launch.py --per_device_train_batch_size 4 --max_seq_length 512 --bf16 True"
+    script = f"{HEAD}{command} --gradient_checkpointing True\n"
+    workload = read_script(script, file="job.sh", files={"launch.py": program})
+    assert (workload.plan.micro_batch, workload.plan.precision, workload.model.seq) == (None, None, None)
+    assert any("does not read its command line" in entry.why for entry in workload.unknown)
+    taken = read_script(script, file="job.sh", files={"launch.py": f"import sys\nprint(sys.argv)\n{program}"})
+    assert taken.plan.micro_batch == 4

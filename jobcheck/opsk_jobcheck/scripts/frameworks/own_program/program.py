@@ -65,6 +65,7 @@ from opsk_jobcheck.scripts.frameworks.python.settings import (
     ProgramSettings,
     collect_settings,
     read_source,
+    takes_flags,
 )
 from opsk_jobcheck.scripts.frameworks.python.source import PythonSource
 from opsk_jobcheck.scripts.frameworks.vision.ultralytics import ULTRALYTICS, is_ultralytics, state_ultralytics
@@ -220,6 +221,7 @@ def read_own_parts(invocation: Invocation, reading: Reading, *, is_trl: bool = F
         if is_trl:  # its own programs take one text as a sample
             check_samples(invocation, "", findings)
         return
+    _doubt_flags(settings, invocation, reading)
     reading.own_names = find_own_names(settings)
     followed = follow(settings, program, invocation, reading) if is_open(settings) else None
     if followed is not None:
@@ -238,6 +240,18 @@ def read_own_parts(invocation: Invocation, reading: Reading, *, is_trl: bool = F
     _doubt_ranks(explain_spread(settings, invocation, findings.get("plan.gpus")), invocation, reading)
     check_loading(settings, findings)
     state_worst_case(settings, invocation, reading, lambda: followed or follow(settings, program, invocation, reading))
+
+
+def _doubt_flags(settings: ProgramSettings, invocation: Invocation, reading: Reading) -> None:
+    """Mark what the command states as unknown where its program does not read it."""
+    if settings.source is None or not settings.given or takes_flags(settings.source):
+        return
+    why = f"{settings.file[-60:]} does not read its command line"
+    for name in ("plan.micro_batch", "plan.global_batch", "plan.precision", "plan.recompute", "model.seq"):
+        stated = reading.findings.evidence.get(name)
+        if stated is not None and name in reading.findings.values and stated.text.lstrip().startswith("-"):
+            reading.findings.mark_unknown(name, why, invocation.line)
+    settings.given.clear()
 
 
 def _doubt_ranks(reason: str, invocation: Invocation, reading: Reading) -> None:

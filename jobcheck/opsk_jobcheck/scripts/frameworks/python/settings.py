@@ -219,6 +219,20 @@ class ProgramSettings:
         return Entry(value=value.literal, file=self.file, line=value.line, text=shown[:200], why=why)
 
 
+_TAKES_FLAGS = re.compile(
+    r"argv|arg(s|parse|ument)|pars(e|er|ing)|opts\b|options?\b|flags|cli\b|click|fire|typer|tyro|hydra|absl|omegaconf"
+    r"|import \*",
+    re.IGNORECASE,
+)
+"""Words of programs that may read their command line, themselves or by a module of their own."""
+
+
+def takes_flags(source: PythonSource) -> bool:
+    """Return whether a program may read its command line; one that only hands numbers of its own on does not."""
+    last = min(source.parts.values(), default=len(source.lines))
+    return any(map(_TAKES_FLAGS.search, source.lines[:last]))
+
+
 def collect_settings(program: Program, invocation: Invocation, reading: Reading) -> ProgramSettings:
     """Return the settings of a program."""
     flags = parse_program_flags(program)
