@@ -11,9 +11,11 @@ from opsk.workload.public_models.lookup import Kind, iterate_listed, normalise_w
 _SIZE = re.compile(r"(\d{1,3}(?:\.\d{1,2})?)([bm])")
 _UNITS = {"b": 10**9, "m": 10**6}
 _OTHER = re.compile(
-    r"\w*(vl|vla|moe|mamba|rwkv|vision|visual|audio|speech|voice|whisper|video|image|clip|vit|diffusion|omni|multimodal"
-    r"|mm|ocr|gptq|awq|gguf|exl\d|mlx|fp8|fp4|\d-?bit|int\d|asr|tts|encoder|dit|unet|llava|blip|musicgen|hybrid|loop\w*)"
-    r"|tokens?|toks?|samples?|steps?|ctx|context|a\d+(\.\d+)?b|\d+x\d+(\.\d+)?b"
+    r"\w*(vl|vlm|vla|moe|mamba|rwkv|vision|visual|audio|speech|voice|whisper|video|image|clip|vit|diffusion|omni|multimodal"
+    r"|mm|ocr|gptq|awq|gguf|exl|mlx|fp8|fp4|\d-?bit|int\d|asr|tts|encoder|dit|unet|llava|blip|musicgen|hybrid|loop\w*|lstm"
+    r"|amba|idefics|florence|ovis|molmo|pixtral|kosmos|fuyu|gemma3n|moondream|minicpm|cog\w*|gr00t|hyena\w*|caduceus|evo|griffin"
+    r"|recurrent\w*|lfm|chronos|timesfm|moirai|sdxl|flux|bert\w*|esm|geneformer|scgpt)\d*"
+    r"|v|vl\d*|h\d|tokens?|toks?|samples?|steps?|ctx|context|a\d+(\.\d+)?b|\d+x\d+(\.\d+)?b"
 )
 """Words of models that are no plain transformers of text, and of numbers that are no size of a model."""
 SHARES = (0.95, 1.5)

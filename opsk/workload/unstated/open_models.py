@@ -12,6 +12,8 @@ from opsk.workload.worst_case import MICRO_BATCH
 
 OPEN_MODELS = "open.models"
 """The option that names the models of which a program trains one, a blank between."""
+HAS_OTHER_PARTS = "open.parts"
+"""The option that states that a program loads a model of images or sound, of which the name tells less (``true``)."""
 MAX_MODELS = 8
 MAX_SHOWN = 3
 SPREAD = 2
@@ -41,7 +43,7 @@ def find_open_models(workload: Workload) -> OpenModels | None:
         why = f"the largest of {', '.join(named[:MAX_SHOWN])}{others}, of which the program loads one"
         return OpenModels(names=tuple(named), why=why) if is_known else None
     name = workload.model.name
-    if not name or _is_known(name):
+    if not name or _is_known(name) or HAS_OTHER_PARTS in dict(workload.options):
         return None
     names = find_as_large(name)
     why = f"the largest of those that are as large as {name} is by its name"

@@ -58,6 +58,13 @@ def test_calls_in_branches_of_one_test_load_one_model() -> None:
     assert ADVISER.advise(read_script(SCRIPT, file="job.sh", files={"train.py": text})).verdict is Verdict.FITS
 
 
+def test_a_model_of_a_size_that_reads_images_gets_no_verdict() -> None:
+    source = PROGRAM.format(choice="", name="'our-lab/Story-350M'", batch=2, more="").replace(
+        "CausalLM", "ImageTextToText"
+    )
+    assert ADVISER.advise(read_script(SCRIPT, file="job.sh", files={"train.py": source})).verdict is Verdict.UNKNOWN
+
+
 @pytest.mark.parametrize(
     ("name", "batch", "verdict"),
     [

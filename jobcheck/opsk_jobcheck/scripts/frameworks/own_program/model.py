@@ -8,6 +8,7 @@ from opsk.frameworks.settings.usual_settings import DATA_SETS, IMAGE_SIDES, MODE
 from opsk.workload.measured_model import DATA_SET, INPUT_SIZE, LOCAL_LOSS
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import find_measured, is_public
+from opsk.workload.unstated.open_models import HAS_OTHER_PARTS
 from opsk.workload.unstated.sizes import find_side
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, UNNAMED, name_model
@@ -47,6 +48,10 @@ _BUILDS = re.compile(r"[A-Z]\w*(For(CausalLM|ConditionalGeneration|MaskedLM|PreT
 """Classes of transformers that make a model from a configuration."""
 _HUB_NAME = re.compile(r"[\w-]{1,60}/[\w.-]{1,100}")
 """A name of HuggingFace's hub with its organisation, as programs load models by."""
+_LOADS_PARTS = re.compile(
+    r"Vision|Image|Video|Audio|Speech|CTC|VL[A_]?|Diffusion|Pipeline|Clip|CLIP|Multi[Mm]odal|Llava|Blip|Unet|UNet|Whisper|Omni"
+)
+"""Classes of models that do not read text alone."""
 _NAME_KEYWORDS = ("pretrained_model_name_or_path", "model_name", "model_id")
 _FUSED_LOSSES = re.compile(
     r"_?apply_liger_kernel(_to_\w+)?|LigerFusedLinear\w*Loss|AutoLigerKernelFor\w+|cce_patch|linear_cross_entropy"
@@ -71,6 +76,8 @@ def state_model(settings: ProgramSettings, invocation: Invocation, reading: Read
     if value and len(value) < MAX_NAME and (is_folder or is_public(value) or _HUB_NAME.fullmatch(value)):
         _forget_reasons(reading)
         name_model(entry, invocation, reading)
+        if any(_LOADS_PARTS.search(call.owner) for call in _list_loads(settings)):
+            findings.options[HAS_OTHER_PARTS] = "true"
 
 
 def _forget_reasons(reading: Reading) -> None:
