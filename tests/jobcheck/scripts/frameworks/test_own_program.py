@@ -7,6 +7,7 @@ import pytest
 from opsk.workload.completion import complete
 from opsk.workload.plan import Precision, Recompute, Sharding
 from opsk.workload.workload import Workload
+from opsk_jobcheck.scripts.frameworks.own_program.samples import has_several_parts
 from opsk_jobcheck.scripts.script import read_script
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=4\n"
@@ -671,3 +672,30 @@ def test_a_program_that_is_named_like_one_of_trl_is_read_as_that_of_its_user() -
 def test_tests_of_a_trainer_before_it_are_no_training() -> None:
     workload = read("python -m pytest tests/test_train.py -q\npython scripts/go.py", {"scripts/go.py": TRAINER})
     assert workload.model.name == "meta-llama/Llama-2-7b-hf"
+
+
+def test_a_default_that_is_a_constant_has_its_value() -> None:
+    source = TRAINER.replace('default="meta-llama/Llama-2-7b-hf"', "default=settings.BASE").replace(
+        "default=2048", "default=LENGTH"
+    )
+    files = {"train.py": f"from settings import LENGTH\nimport settings\n{source}"}
+    constants = {"settings.py": "BASE = 'Qwen/Qwen2.5-7B'\nLENGTH = 512\n"}
+    workload = read(RUN, files | constants)
+    assert (workload.model.name, workload.model.seq) == ("Qwen/Qwen2.5-7B", 512)
+    assert read(f"{RUN} --max_seq_length 256", files | constants).model.seq == 256
+    assert read(RUN, files).model.seq is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("data = pandas.DataFrames('reviews.csv')", True),
+        ("steps = percentiles(interviews)  # retrieve all", True),
+        ("n_views = 2", False),
+        ("frames = read(clip)", False),
+        ("tiles = cut(image)", False),
+        ("retriever = build()", False),
+    ],
+)
+def test_a_sample_has_several_parts_by_words_that_say_so(text: str, *, is_one: bool) -> None:
+    assert has_several_parts(text) is not is_one

@@ -17,10 +17,13 @@ from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings, parse_
 MAX_WORD = 4096
 MAX_BATCH = 1 << 16
 _FEW = (
-    "views|multi_?crop|two_?crop|crops_number|triplet|siamese|contrastive|multiple_?choice|swag|pairwise|mean_teacher"
-    "|simclr"
+    "(?<!re)(?<!inter)views|multi_?crop|two_?crop|crops_number|triplet|siamese|contrastive|multiple_?choice|swag"
+    "|pairwise|mean_teacher|simclr"
 )
-_MANY = r"video|frames|clip_len|rerank|retriev|episode|rollout|\bbags?\b|\bbag_|slices|negatives|tiles"
+_MANY = (
+    r"video|(?<!data)frames|clip_len|rerank|retriev(?:al|er)|episode|rollout|\bbags?\b|\bbag_|slices|negatives"
+    r"|(?<!n)tiles"
+)
 _SEVERAL, _ANY_NUMBER = re.compile(f"(?i){_FEW}|{_MANY}"), re.compile(f"(?i){_MANY}")
 """Words of programs that work on several texts or images of a sample at a time, and of those on any number of them."""
 MAX_PARTS = 10

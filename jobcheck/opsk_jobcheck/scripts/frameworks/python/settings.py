@@ -130,7 +130,7 @@ class ProgramSettings:
             return _unite(passed)
         rows = [
             self.resolve(value)
-            if value.choice
+            if value.choice or (value.name and not value.is_known)
             else self._make_entry(value, f"default of --{name}" if is_flag else name)
             for table, is_flag in ((source.defaults, True), (source.constants, False))
             for name, value in table.items()
@@ -180,7 +180,8 @@ class ProgramSettings:
                     continue
                 if default.is_known:
                     return self._make_entry(default, f"default of {value.name}")
-                if default.choice and depth < MAX_DEPTH:
+                is_taken = default.choice or default.name not in ("", value.name)  # from a constant, mostly
+                if is_taken and depth < MAX_DEPTH:
                     return self.resolve(default, depth + 1)
         return Entry(file=self.file, line=value.line, why=f"it is computed in Python ({self.file}, line {value.line})")
 
