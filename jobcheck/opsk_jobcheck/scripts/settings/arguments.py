@@ -23,6 +23,10 @@ _HOLDS_FLAGS = re.compile(
     re.IGNORECASE,
 )
 """Start of the reason for an unknown variable that is named after flags."""
+_HOLDS_ONE_FLAG = re.compile(
+    r"\w*(args?|argv|flags?|opts?|options?|extras?)(\W|_|$)|the script's arguments", re.IGNORECASE
+)
+"""The same of one that is quoted, and so one word: ``"$overrides"`` is a value then."""
 _OFF = frozenset({"", "0", "0.0", "false", "no", "off", "none", "null", "~", "full", "[]", "{}", "disabled"})
 
 
@@ -111,7 +115,9 @@ def _is_one_argument(word: Text, rest: tuple[Text, ...]) -> bool:
     """
     if len(word.parts) == 1 and ONE_ARGUMENT.fullmatch(word.parts[0].why) is not None:
         return True
-    if any(part.mentions or (part.why and _HOLDS_FLAGS.match(part.why)) for part in word.parts):
+    is_quoted = not any(part.many for part in word.parts)
+    named = _HOLDS_ONE_FLAG if is_quoted else _HOLDS_FLAGS
+    if any(part.mentions or (part.why and named.match(part.why)) for part in word.parts):
         return False
     return not rest or not rest[0].parts or rest[0].parts[0].text[:1] == "-"
 

@@ -63,12 +63,19 @@ def test_a_word_whose_beginning_cannot_be_told_is_opaque() -> None:
         ("EXTRA_ARGS is not set in the script, it would come from the environment", ("--b", "8"), False),
         ("TRAIN_OPTS is not set in the script, it would come from the environment", (), False),
         ("the script's arguments are not known here", ("--b", "8"), False),
+        ("overrides is not set in the script, it would come from the environment", ("--b", "8"), True),
     ],
 )
 def test_an_unknown_word_behind_a_flag_is_its_value_and_no_more(
     why: str, rest: tuple[str, ...], is_value: bool
 ) -> None:
     assert (not parsed("--a", unknown(why, 1), *rest).opaque) is is_value
+
+
+def test_a_word_without_quotes_that_is_named_after_settings_may_hold_flags() -> None:
+    why = "overrides is not set in the script, it would come from the environment"
+    word = Text((WordPart(why=why, line=1, many=True),))
+    assert parsed("--a", word, "--b", "8").opaque
 
 
 def test_an_unknown_word_that_may_hold_flags_is_no_value() -> None:
