@@ -64,6 +64,9 @@ class LayerSums:
         The size that was taken for each size that only the data tell; 0 where all are known.
     pixel_bytes
         What public models of images among the parts save for a pixel, as it was measured.
+    side
+        The side of an image, or the length of a sequence, that the first product after the convolutions fixes, at most;
+        0 where none does.
     """
 
     first: str
@@ -82,6 +85,7 @@ class LayerSums:
     parameters: int = 0
     open_features: int = 0
     pixel_bytes: int = 0
+    side: int = 0
 
 
 def limit_images(sums: LayerSums, *, parameters: int, side: int) -> int | None:

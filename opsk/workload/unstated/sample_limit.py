@@ -16,6 +16,8 @@ OPEN_FEATURES = (64, 1024, 1 << 14, 1 << 18)
 
 Genes of a cell are some 60,000 (GENCODE), words of a vocabulary up to 256,000.
 """
+SHRINKING = 8
+"""By how much a volume is smaller along an axis where layers of rows read it."""
 SEVERAL = 3
 """Passes that a step may save where it computes gradients of gradients: the forward pass, the backward pass, both."""
 STEP = 32
@@ -69,6 +71,8 @@ LADDERS = {
 class KnownSizes:
     """Sizes by the settings of a program, 0 where none is known: images' side, texts' or sequences' length, batch.
 
+    ``reads_images`` tells that the program imports a package of images: with a length and none of these, layers on
+    images work on a sequence that is folded.
     ``parts`` are the images or texts of a sample at most, 0 where that is not known; ``passes`` what a step saves.
     """
 
@@ -76,6 +80,7 @@ class KnownSizes:
     length: int
     batch: int
     parts: int
+    reads_images: bool = True
     passes: int = 1
 
 
@@ -120,6 +125,8 @@ def limit_samples(rows: Sequence[LayerSums], known: KnownSizes, *, is_graph: boo
     rows
         The sums over the layers for each of the sizes that the data may tell.
     """
+    if known.length and not known.reads_images:
+        rows = [_unfold(sums) for sums in rows]
     kinds = {find_kind(sums, is_graph=is_graph) for sums in rows}
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind is None or not (known.parts or kind is Sample.ROWS):
@@ -148,6 +155,11 @@ def _limit_step(
     parts = known.passes * (known.parts if kind is not Sample.ROWS else 1)  # the rows of a sample are its parts
     saved_bytes = parts * batch * max(limit or 0 for limit in limits)
     return StepLimit(kind=kind, places=places, batch=batch, saved_bytes=saved_bytes)
+
+
+def _unfold(sums: LayerSums) -> LayerSums:
+    """Return sums whose layers on images work on the steps of a sequence."""
+    return replace(sums, map_features=0, row_features=sums.row_features + sums.map_features, grows=False)
 
 
 def find_kind(sums: LayerSums, *, is_graph: bool) -> Sample | None:
@@ -187,6 +199,8 @@ def _list_cases(sums: LayerSums, kind: Sample, known: KnownSizes) -> Iterator[tu
 
 def _find_places(sums: LayerSums, kind: Sample, known: KnownSizes, span: SizeRange) -> tuple[int, int]:
     """Return the places of a sample, usually and at most."""
+    if sums.side and kind in (*_OF_SIDES, Sample.SEQUENCE):
+        return sums.side, sums.side
     if kind in _OF_SIDES:
         return (known.side, known.side) if known.side else (span.typical, span.generous)
     if kind is Sample.TOKENS and sums.positions > 1:
@@ -201,7 +215,8 @@ def _limit_sample(sums: LayerSums, kind: Sample, places: int) -> int | None:
     if kind is Sample.IMAGE:
         return _limit_image(sums, places)
     if kind is Sample.VOLUME:
-        return round(MARGIN * FP32_BYTES * places**3 * (sums.map_features + sums.row_features))
+        rows = sums.row_features * max(1, (places // SHRINKING) ** 3)
+        return round(MARGIN * FP32_BYTES * (places**3 * sums.map_features + rows))
     places = min(places, max(1, NUMBERS // sums.open_features)) if sums.open_features else places
     if kind is Sample.TOKENS:
         return limit_tokens(sums, length=places)

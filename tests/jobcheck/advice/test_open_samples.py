@@ -63,6 +63,16 @@ def test_a_job_that_may_not_fit_with_the_largest_samples_gets_a_limit(layers: st
     assert document(advice)["memory"]["room"] == advice.room
 
 
+def test_a_product_behind_convolutions_fixes_the_images() -> None:
+    """Whatever the data are: 64 channels of 7 × 7 are those of images of 84 × 84."""
+    fixed = (
+        "nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3, 1), nn.ReLU(), "
+        "nn.Flatten(), nn.Linear({features}, 512)"
+    )
+    assert advise(fixed.format(features=64 * 7 * 7), batch=512).verdict is Verdict.FITS
+    assert advise(fixed.format(features="size"), batch=512).verdict is Verdict.UNKNOWN
+
+
 def test_larger_batches_leave_room_for_smaller_samples() -> None:
     rooms = [advise(IMAGES, batch=batch).room for batch in (256, 2048)]
     assert all(rooms)

@@ -127,3 +127,19 @@ def test_more_samples_never_save_less(batch: int, features: int, attends: bool) 
     assert first is not None
     assert second is not None
     assert first.largest.saved_bytes < second.largest.saved_bytes
+
+
+def test_layers_on_images_of_a_program_that_reads_no_images_work_on_its_sequences() -> None:
+    folded = replace(IMAGES, first="Linear", sequence_features=40)
+    assert limit_samples([folded], replace(KNOWN, length=96), is_graph=False) is None
+    limits = limit_samples([folded], replace(KNOWN, length=96, reads_images=False), is_graph=False)
+    assert limits is not None
+    assert (limits.largest.kind, limits.largest.places) == (Sample.SEQUENCE, 96)
+    assert limit_samples([folded], replace(KNOWN, reads_images=False), is_graph=False) is None  # no length is known
+
+
+def test_a_side_that_a_layer_fixes_is_the_largest() -> None:
+    limits = limit_samples([replace(IMAGES, side=140)], KNOWN, is_graph=False)
+    assert limits is not None
+    assert limits.largest.places == 140
+    assert max(case.places for case in limits.smaller) == 128

@@ -36,6 +36,10 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 SHORT = 2
 _GRAPHS = re.compile(r"(torch_geometric|dgl|torch_scatter|torch_sparse|torch_cluster|ogb)\b")
 """Packages of graphs."""
+_READS_IMAGES = re.compile(
+    r"torchvision|PIL|\bcv2|skimage|imageio|timm|albumentations|kornia|monai|nibabel|SimpleITK|tifffile|rasterio|pydicom"
+)
+"""Packages of images."""
 _NOT_UNDERSTOOD = (RecursionError, TypeError, ValueError, ArithmeticError, KeyError, AttributeError, IndexError)
 """What following a text may raise that is no program, or none that runs."""
 
@@ -52,12 +56,13 @@ class Count:
 class OpenLayers:
     """Sums over the layers of models by what the sizes that only the data tell may be, and what reads a sample.
 
-    ``passes`` are how many passes a step saves at most.
+    ``passes`` are how many passes a step saves at most; ``reads_images`` tells that a package of images is imported.
     """
 
     rows: tuple[LayerSums, ...]
     is_graph: bool
     passes: int
+    reads_images: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +143,11 @@ def _sum_open_layers(machine: TrainingSteps) -> OpenLayers | None:
     if len(known) < len(rows):
         return None
     is_graph = any(_GRAPHS.match(name) for file in files for name in file.imports.values())
+    reads_images = any(_READS_IMAGES.search(name) for file in files for name in file.imports.values())
     passes = SEVERAL if find_calls(files, {"grad"}) else 1
-    return OpenLayers(rows=known if known[0].open_features else known[:1], is_graph=is_graph, passes=passes)
+    return OpenLayers(
+        rows=known if known[0].open_features else known[:1], is_graph=is_graph, passes=passes, reads_images=reads_images
+    )
 
 
 def _count(machine: TrainingSteps) -> Count:

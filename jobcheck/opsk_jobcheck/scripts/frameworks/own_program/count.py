@@ -98,6 +98,7 @@ def _limit_samples(followed: Followed, inputs: Inputs) -> SampleLimits | None:
         batch=max(inputs.batch, followed.batch_size),
         parts=inputs.parts,
         passes=layers.passes,
+        reads_images=layers.reads_images,
     )
     return limit_samples(layers.rows, known, is_graph=layers.is_graph)
 

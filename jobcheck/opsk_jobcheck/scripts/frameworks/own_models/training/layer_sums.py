@@ -73,7 +73,7 @@ def sum_rows(rows: Iterable[Module], models: Iterable[Any], names: Collection[st
     first = weighted[0]
     return LayerSums(
         first=get_layer_name(first),
-        channels=_read(first, 0, "in_channels") or 1,
+        channels=read_size(first, 0, "in_channels") or 1,
         patch=_find_patch(first),
         row_features=sum(row or 0 for layer, row in zip(layers, features, strict=True) if _is_of_rows(layer)),
         map_features=sum(row or 0 for layer, row in zip(layers, features, strict=True) if not _is_of_rows(layer)),
@@ -179,7 +179,7 @@ def _find_positions(values: Iterable[Any], name: str = "", depth: int = 0) -> in
             most = max(most, value.shape[-2] or 0)
         elif isinstance(value, Module) and value.is_model and depth < MAX_LAYERS // 64:
             if get_layer_name(value) == "Embedding" and value.definition is None:
-                most = max(most, (_read(value, 0, "num_embeddings") or 0) if _POSITIONS.search(name) else 0)
+                most = max(most, (read_size(value, 0, "num_embeddings") or 0) if _POSITIONS.search(name) else 0)
                 continue
             for key, part in value.attributes.items():
                 named = key if isinstance(key, str) and not (key == "weight" and name) else name
@@ -234,7 +234,12 @@ def _get_arguments(layer: Module) -> Arguments:
     return given if isinstance(given, Arguments) else Arguments((), {})
 
 
-def _read(layer: Module, place: int, name: str, default: int | None = None) -> int | None:
+def read_argument(layer: Module, place: int, name: str, default: Any) -> Any:
+    """Return an argument of a layer."""
+    return _get_arguments(layer).get(place, name, default)
+
+
+def read_size(layer: Module, place: int, name: str, default: int | None = None) -> int | None:
     """Return an argument that is a number."""
     value = _get_arguments(layer).get(place, name, default)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
@@ -244,16 +249,16 @@ def _count_features(layer: Module) -> int | None:
     """Return the numbers that a layer and what follows it save for each place; ``None`` where they are not known."""
     name = get_layer_name(layer)
     if name.startswith(("Conv", "ConvTranspose")):
-        sizes = [_read(layer, 0, "in_channels"), _read(layer, 1, "out_channels")]
+        sizes = [read_size(layer, 0, "in_channels"), read_size(layer, 1, "out_channels")]
     elif name == "Linear":
-        sizes = [_read(layer, 0, "in_features"), _read(layer, 1, "out_features")]
+        sizes = [read_size(layer, 0, "in_features"), read_size(layer, 1, "out_features")]
     elif name == "Embedding":
-        sizes = [0, _read(layer, 1, "embedding_dim")]
+        sizes = [0, read_size(layer, 1, "embedding_dim")]
     elif name in ("LSTM", "GRU", "RNN"):
         return _count_recurrent(layer)
     elif name in ATTENTION:
         width = _read_width(layer)
-        inner = _read(layer, 2, "dim_feedforward", 2048) if name != "MultiheadAttention" else 0
+        inner = read_size(layer, 2, "dim_feedforward", 2048) if name != "MultiheadAttention" else 0
         return None if width is None or inner is None else (2 * _SAVED + 2) * (4 * width + inner)
     elif name in LAYERS and not name.startswith((*_NORMS, "PReLU")):
         return None
@@ -265,12 +270,16 @@ def _count_features(layer: Module) -> int | None:
 
 def _read_width(layer: Module) -> int | None:
     """Return the width of the tokens of a layer with attention."""
-    return _read(layer, 0, "embed_dim" if get_layer_name(layer) == "MultiheadAttention" else "d_model")
+    return read_size(layer, 0, "embed_dim" if get_layer_name(layer) == "MultiheadAttention" else "d_model")
 
 
 def _count_recurrent(layer: Module) -> int | None:
     """Return the numbers that a recurrent layer saves for each step: gates, states and results of all its parts."""
-    sizes = [_read(layer, 0, "input_size"), _read(layer, 1, "hidden_size"), _read(layer, 2, "num_layers", 1)]
+    sizes = [
+        read_size(layer, 0, "input_size"),
+        read_size(layer, 1, "hidden_size"),
+        read_size(layer, 2, "num_layers", 1),
+    ]
     if None in sizes:
         return None
     inner, hidden, layers = (size or 0 for size in sizes)
@@ -280,10 +289,10 @@ def _count_recurrent(layer: Module) -> int | None:
 def find_width(layers: Sequence[Module]) -> int:
     """Return the width of tokens: that of the first embedding or patches, else the widest input of a product."""
     first = layers[0]
-    made = _read(first, 1, "embedding_dim" if get_layer_name(first) == "Embedding" else "out_channels")
+    made = read_size(first, 1, "embedding_dim" if get_layer_name(first) == "Embedding" else "out_channels")
     if get_layer_name(first) in ("Embedding", "Conv2d") and made:
         return made
-    inner = [_read(layer, 0, "in_features") or 0 for layer in layers]
+    inner = [read_size(layer, 0, "in_features") or 0 for layer in layers]
     attended = [_read_width(layer) or 0 for layer in layers if get_layer_name(layer) in ATTENTION]
     return max((*inner, *attended), default=0)
 

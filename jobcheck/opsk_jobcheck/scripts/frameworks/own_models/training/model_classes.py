@@ -11,11 +11,11 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import Choice, ClassValu
 MAX_NESTED = 64
 
 
-def list_calls(models: Iterable[Any], files: Sequence[File]) -> set[str]:
-    """Return the names of the functions that the classes of models call, and those outside of classes."""
+def list_calls(models: Iterable[Any], files: Sequence[File], *, has_functions: bool = True) -> set[str]:
+    """Return the names of what the classes of models call, and functions outside of classes where ``has_functions``."""
     places = {id(part) for node in list_classes(models, files) for part in node.body}
     nodes = (node for file in files for row in file.nodes.values() for node in row)
-    places |= {id(node) for node in nodes if not isinstance(node, ast.ClassDef)}
+    places |= {id(node) for node in nodes if has_functions and not isinstance(node, ast.ClassDef)}
     return {
         name for file in files for place, calls in file.digest.calls.items() if place in places for name, _ in calls
     }

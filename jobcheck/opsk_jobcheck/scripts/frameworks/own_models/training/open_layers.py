@@ -15,6 +15,7 @@ from opsk.workload.public_models.measured import Unit, find_measured
 from opsk.workload.unstated.layer_limit import HEAD_WIDTH, PRODUCTS_OF_ATTENTION, LayerSums
 from opsk_jobcheck.scripts.frameworks.own_models.layers import LAYERS, STACKS, Arguments
 from opsk_jobcheck.scripts.frameworks.own_models.public_parts import CUT, WHOLE
+from opsk_jobcheck.scripts.frameworks.own_models.training.input_side import find_input_side
 from opsk_jobcheck.scripts.frameworks.own_models.training.layer_sums import (
     MAX_LAYERS,
     find_width,
@@ -73,7 +74,7 @@ _LARGE = 1024
 
 _SUMMED = ("row_features", "map_features", "sequence_features", "products", "parameters", "pixel_bytes")
 _SWITCHES = ("shrinks", "grows", "attends", "volumes")
-_LARGEST = ("channels", "width", "positions", "open_features")
+_LARGEST = ("channels", "width", "positions", "open_features", "side")
 _NO_LAYERS = LayerSums(
     first="",
     channels=1,
@@ -101,7 +102,8 @@ def sum_open_layers(models: Iterable[Any], files: Iterable[File], *, features: i
         What each size that only the data tell is taken to be.
     """
     models, seen = list(models), set[int]()
-    names = list_calls(models, list(files))
+    files = list(files)
+    names, own_names = list_calls(models, files), list_calls(models, files, has_functions=False)
     total: LayerSums | None = None
     for model in models:
         options = [row for row in list_options(model) if row is not ABSENT]
@@ -113,7 +115,7 @@ def sum_open_layers(models: Iterable[Any], files: Iterable[File], *, features: i
             after |= inner
             if not rows:
                 continue  # it was counted
-            sums = _sum_parts(rows, option, names, features)
+            sums = _sum_parts(rows, option, (names, own_names), features)
             if sums is None:
                 return None
             most = sums if most is None else _join(most, sums, max)
@@ -132,8 +134,11 @@ def _join(first: LayerSums, second: LayerSums, combine: Callable[[tuple[int, int
     return replace(first if first.map_features else second, patch=patch, **changes)
 
 
-def _sum_parts(rows: list[Module | Parameter | None], model: Any, names: set[str], features: int) -> LayerSums | None:
-    """Return the sums over the layers and weights of one model."""
+def _sum_parts(
+    rows: list[Module | Parameter | None], model: Any, calls: tuple[set[str], set[str]], features: int
+) -> LayerSums | None:
+    """Return the sums over the layers and weights of one model; ``calls`` of its program, and of its classes alone."""
+    names, own_names = calls
     if len(rows) > MAX_LAYERS or None in rows:
         return None
     modules = [row for row in rows if isinstance(row, Module)]
@@ -151,9 +156,11 @@ def _sum_parts(rows: list[Module | Parameter | None], model: Any, names: set[str
     stated = [row for row in modules if not _is_public(row) and get_layer_name(row) in LAYERS]
     sums = replace(sums, width=find_width(stated) or sums.width) if stated else sums
     more = sum(row[1] for row in own)
+    side = find_input_side(modules, own_names) if not (own or public or shapes) else 0
     sums = sums if not shapes else _add_transformers(sums, shapes)
     return replace(
         sums,
+        side=side,
         parameters=sum(row or 0 for row in weights)
         + sum(row[0] for row in (*own, *filter(None, public)))
         + sum(total_parameters(shape) for shape in shapes),
