@@ -191,6 +191,8 @@ class Loss(StrEnum):
 
     PLAIN = "plain"
     """All logits of a micro-batch at once, with fp32 copies, as the software does unless asked otherwise."""
+    NATIVE = "native"
+    """The same on the 16-bit logits of a model without autocast, which nobody copies to fp32 (PyTorch's own loss)."""
     CHUNKED = "chunked"
     """The loss in chunks, each in fp32 (torchtune's chunked cross entropy)."""
     KERNEL = "kernel"

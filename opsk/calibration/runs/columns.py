@@ -240,7 +240,7 @@ COLUMNS: tuple[Column, ...] = (
          ("adam", "adamw", "adam8bit", "adam4bit", "paged-adam8bit", "lamb", "lion", "adafactor", "muon", "sgd")),
         ("optimizer_impl", _C, "how it steps", ("fused", "foreach", "loop", "in-backward", "cpu")),
         ("loss_kernel", _C, "who computes logits and loss", 
-         ("plain", "fused", "kernel", "fp32-kernel", "chunked", "liger")),
+         ("plain", "native", "fused", "kernel", "fp32-kernel", "chunked", "liger")),
         ("grad_clip", _F, "the norm of the gradients is clipped"),
         ("task", _C, "task", ("pretrain", "sft", "dpo", "grpo")),
         ("finetuning", _C, "what is trained", ("full", "lora", "qlora", "frozen")),

@@ -208,7 +208,7 @@ def build_plan(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftw
     if stated.gpus is None:
         del cells.assumed[before:]
         cluster = build_cluster(cells, gpu, chosen.gpus)
-    _note_choice(cells, stated, chosen)
+    _note_choice(cells, stated, chosen, has_experts=bool(model.experts))
     return _fit_states(cells, chosen, model, cluster), cluster
 
 
@@ -426,7 +426,7 @@ def _sequence_parallel(cells: Cells, software: RunSoftware, tp: int | None) -> b
     return None if is_usual else False
 
 
-def _note_choice(cells: Cells, stated: PlanConstraints, plan: Plan) -> None:
+def _note_choice(cells: Cells, stated: PlanConstraints, plan: Plan, *, has_experts: bool) -> None:
     """Record the chosen values that the row leaves open."""
     smallest = "the smallest model-parallel product that fits, tensor parallelism within a node first"
     if stated.model_parallel is not None:
@@ -441,6 +441,8 @@ def _note_choice(cells: Cells, stated: PlanConstraints, plan: Plan) -> None:
         cells.assume("plan.vpp", plan.vpp, "stages are not interleaved unless asked for")
     if stated.ep is None and plan.ep > 1:
         cells.assume("plan.ep", plan.ep, "as wide as a node, wider where that does not fit")
+    elif stated.ep is None and has_experts:
+        cells.assume("plan.ep", plan.ep, "a layout is stated, and no split of experts")
     if stated.recompute is None:
         cells.assume("plan.recompute", plan.recompute.value, "the least that fits")
     if stated.micro_batch is None:
@@ -567,14 +569,19 @@ def _plan(stated: PlanConstraints, recompute: Recompute, sizes: Mapping[str, Any
 
 
 def _expert_parallels(stated: PlanConstraints, model: ModelShape, cluster: ClusterSpec, ranks: int) -> Sequence[int]:
-    """Return the expert parallelism that may have been used: a node's width first, then wider, where all divides."""
+    """Return the expert parallelism that may have been used.
+
+    A node's width, then wider, where all divides; before these none where the row states the rest of the layout, for a
+    framework splits experts only where it is asked to.
+    """
     if stated.ep is not None:
         return (stated.ep if model.experts else 1,)
     if not model.experts:
         return (1,)
     fitting = [ep for ep in _EXPERT_PARALLELS if model.experts % ep == 0 and ranks % ep == 0]
-    node_wide = [ep for ep in fitting if ep >= min(cluster.node.gpus, 8)]
-    return tuple(node_wide or fitting[-1:])
+    node_wide = [ep for ep in fitting if ep >= min(cluster.node.gpus, 8)] or fitting[-1:]
+    states_layout = stated.tp is not None and stated.pp is not None
+    return tuple(sorted({1, *node_wide}) if states_layout else node_wide)
 
 
 def choose_likeliest_plan(candidates: Sequence[Plan], model: ModelShape, cluster: ClusterSpec) -> Plan:

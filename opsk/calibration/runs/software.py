@@ -42,6 +42,8 @@ _NO_FUSED_ATTENTION = ("pascal", "volta", "turing", "cdna1")
 """Chip generations for which FlashAttention-2 and cuDNN's fused attention do not exist."""
 _FUSED_LAYERS = ("liger", "fused", "thunder", "te")
 _BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}
+_OWN_PROGRAM = "pytorch"
+"""A program without a trainer, whose loss is PyTorch's own."""
 _QUANTISED_MOMENTS = ("int8", "fp8")
 _TUNING_TASKS = ("sft", "dpo", "grpo")
 _USUAL_RANK = 16
@@ -149,7 +151,7 @@ def read_states(cells: Cells, software: RunSoftware) -> States:
         return States.AUTOCAST
     param, grad, master, moment = (cells.choice(f"{name}_dtype") for name in ("param", "grad", "master", "moment"))
     is_16bit = _BITS.get(param) == 16
-    if master == "none" and is_16bit:
+    if _is_stated_16bit(cells):
         return States.PURE_16BIT
     if master == "none" and _BITS.get(param) == 32:
         return States.AUTOCAST
@@ -164,6 +166,11 @@ def read_states(cells: Cells, software: RunSoftware) -> States:
     if grad and not shards_fp32:
         return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
     return States(software.assume(cells, "plan.states", "states"))
+
+
+def _is_stated_16bit(cells: Cells) -> bool:
+    """Return whether the weights are stated to be in 16 bits, and the only ones."""
+    return cells.choice("master_dtype") == "none" and _BITS.get(cells.choice("param_dtype")) == 16
 
 
 def _keeps_weights(cells: Cells) -> bool:
@@ -213,8 +220,10 @@ def read_loss(cells: Cells, software: RunSoftware) -> Loss:
         return usual
     if stated:
         return Loss.FUSED if stated == "liger" else Loss(stated)
-    if "compiled_loss" in software.defaults and is_compiled(cells, software):
+    if "compiled_loss" in software.defaults and _compiles(cells, software):
         return Loss(software.assume(cells, "plan.loss", "compiled_loss"))
+    if usual is Loss.PLAIN and software.name == _OWN_PROGRAM and _is_stated_16bit(cells):
+        return Loss(cells.assume("plan.loss", Loss.NATIVE.value, "nothing copies logits of a 16-bit model to fp32"))
     if usual is Loss.PLAIN:
         return usual
     return Loss(software.assume(cells, "plan.loss", "loss_kernel"))
@@ -232,9 +241,14 @@ def pipelines_tensor_parallel(cells: Cells, software: RunSoftware) -> bool:
 
 def is_compiled(cells: Cells, software: RunSoftware) -> bool:
     """Return whether norms and activation functions are fused where the software's own modules are not."""
-    stated = cells.flag("torch_compile")
     has_fused_layers = software.family is Software.PYTORCH and cells.choice("layer_kernels") in _FUSED_LAYERS
-    if cells.choice("compiler") in ("torch", "thunder", "xla") or has_fused_layers:
+    return has_fused_layers or _compiles(cells, software)
+
+
+def _compiles(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether a compiler makes the kernels: of the loss, too, which fused layers leave as it is."""
+    stated = cells.flag("torch_compile")
+    if cells.choice("compiler") in ("torch", "thunder", "xla"):
         return True
     if stated is not None:
         return stated

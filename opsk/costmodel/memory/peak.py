@@ -59,6 +59,8 @@ COMPILED_LOSS_BYTES = 8.0
 (``calculate_predicted_logits`` in megatron/core/fusions/fused_cross_entropy.py)."""
 EAGER_LOSS_BYTES = 12.0
 """PyTorch's cross entropy on fp32 logits: their copy, the logarithm of the softmax, and its gradient, 4 bytes each."""
+NATIVE_LOSS_BYTES = 4.0
+"""PyTorch's cross entropy on 16-bit logits, which it does not copy: the logarithm of the softmax and its gradient."""
 CHUNKED_LOSS_BYTES = 4.0
 """Loss in chunks: the logarithms of the softmax of all chunks, copy and gradient of one only."""
 KERNEL_LOSS_BYTES = 2.0
@@ -81,6 +83,7 @@ LIVE_ELEMENTS = 1e9
 _LOSS_BYTES = np.array(
     [
         {
+            Loss.NATIVE: NATIVE_LOSS_BYTES,
             Loss.CHUNKED: CHUNKED_LOSS_BYTES,
             Loss.KERNEL: KERNEL_LOSS_BYTES,
             Loss.FP32_KERNEL: FP32_KERNEL_LOSS_BYTES,

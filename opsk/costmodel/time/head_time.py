@@ -22,6 +22,8 @@ from opsk.workload.plan import Loss, Software
 
 EAGER_LOSS_BYTES = 34.0
 """PyTorch's cross entropy on fp32 logits: cast (6), logarithm of the softmax (8), its gradient (14), cast back (6)."""
+NATIVE_LOSS_BYTES = 12.0
+"""The same on 16-bit logits: logarithm of the softmax (4), a gradient of zeros but for the labels (2), its own (6)."""
 SPLIT_LOSS_BYTES = 52.0
 """Megatron's vocabulary-parallel loss, and those after it: cast (6), maximum (4), shifted (8), exponents (8), sum (4),
 divided (8); gradient scaled (8), cast back (6) (megatron/core/tensor_parallel/cross_entropy.py)."""
@@ -39,6 +41,7 @@ _LOSS_BYTES = np.array(
     [
         {
             Loss.PLAIN: SPLIT_LOSS_BYTES,
+            Loss.NATIVE: NATIVE_LOSS_BYTES,
             Loss.KERNEL: KERNEL_LOSS_BYTES,
             Loss.FUSED: KERNEL_LOSS_BYTES,
             Loss.FP32_KERNEL: FP32_KERNEL_LOSS_BYTES,

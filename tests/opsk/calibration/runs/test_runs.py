@@ -267,6 +267,26 @@ def test_a_compiled_model_returns_a_compiled_loss_unless_its_blocks_are_compiled
     assert one(**columns, sharding="zero3/fsdp").plan.loss is Loss.PLAIN
 
 
+def test_fused_layers_leave_the_loss_as_it_is() -> None:
+    columns = {"software": "pytorch", "arch": "llama", "tp": "1", "pp": "1", "loss_kernel": "", "layer_kernels": "te"}
+    assert one(**columns).plan.compiled
+    assert one(**columns).plan.loss is Loss.PLAIN
+    assert one(**columns, torch_compile="yes").plan.loss is Loss.KERNEL
+
+
+def test_nothing_copies_the_logits_of_a_program_of_its_own_in_16_bits_to_fp32() -> None:
+    columns = {"arch": "llama", "tp": "1", "pp": "1", "param_dtype": "bf16", "master_dtype": "none", "loss_kernel": ""}
+    own = one(**columns, software="pytorch")
+    assert own.plan.loss is Loss.NATIVE
+    assert "plan.loss" in assumed(own)
+    assert one(**columns | {"master_dtype": "fp32"}, software="pytorch").plan.loss is Loss.PLAIN
+    # HuggingFace's loss copies them (transformers/loss/loss_utils.py, logits.float())
+    assert one(**columns, software="hf-trainer").plan.loss is Loss.PLAIN
+    stated = one(**columns | {"loss_kernel": "native", "master_dtype": ""}, software="pytorch")
+    assert stated.plan.loss is Loss.NATIVE
+    assert one(**columns | {"loss_kernel": "plain"}, software="pytorch").plan.loss is Loss.PLAIN
+
+
 def test_what_a_program_does_with_logits_gradients_and_its_loop_is_read() -> None:
     columns = {"tp": "2", "pp": "1", "arch": "llama", "sequence_parallel": "yes"}
     own = one(**columns, software="of ones own", reduce_dtype="fp32").plan
@@ -377,6 +397,24 @@ def test_a_trainer_that_splits_no_model_has_its_experts_whole() -> None:
     columns |= {"arch": "moe", "topk": "2", "sharding": "zero3/fsdp", "dp_kind": "fsdp", "global_batch": "8"}
     assert one(**columns).plan.ep == 1
     assert one(**columns | {"ep": "4"}).plan.ep == 4
+
+
+def test_experts_are_split_only_where_a_row_that_states_its_layout_says_so() -> None:
+    columns = {"arch": "moe", "experts": "8", "topk": "2", "ep": "", "gpus": "64", "global_batch": "64"}
+    columns |= {"params_b": "", "layers": "16", "hidden": "2048", "heads": "16", "kv_heads": "16", "ffn_hidden": "8192"}
+    stated = one(**columns, tp="4", pp="2", dp="8")
+    assert stated.plan.ep == 1
+    assert "plan.ep" in assumed(stated)
+    assert one(**columns, tp="", pp="", dp="").plan.ep > 1
+    # the 48 layers of 6,144, eight times as wide, do not fit so
+    large = columns | {"layers": "48", "hidden": "6144", "heads": "64", "kv_heads": "64", "ffn_hidden": "24576"}
+    assert one(**large, tp="4", pp="2", dp="8").plan.ep == 8
+    assert "plan.ep" not in assumed(one(**columns | {"ep": "1"}, tp="4", pp="2", dp="8"))
+
+
+def test_a_node_of_new_amd_gpus_has_a_400_gbit_nic_for_each() -> None:
+    node = one(gpu="MI355X", gpu_mem_gb="288", gpus="16", dp="2", global_batch="8").cluster.node
+    assert (node.gpu.name, node.nics, node.nic.bytes_per_s) == ("mi355x", 8, 50e9)
 
 
 def test_a_cluster_that_the_source_names_gives_its_nodes() -> None:

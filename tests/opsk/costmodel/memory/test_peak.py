@@ -73,6 +73,8 @@ def test_logits_lie_on_the_last_stage_only(gpt3: ModelShape):
         # 16-bit logits, their fp32 copy, log-softmax and its gradient; in chunks only the log-softmax of all is kept
         (Loss.PLAIN, 2 + 4 + 4 + 4),
         (Loss.CHUNKED, 2 + 4),
+        # without a copy: 16-bit logits, log-softmax and its gradient
+        (Loss.NATIVE, 2 + 2 + 2),
         # one kernel: 16-bit logits and their gradient; or two fp32 copies of HuggingFace's, the gradient in one of them
         (Loss.KERNEL, 2 + 2),
         (Loss.FP32_KERNEL, 4 + 4),

@@ -30,6 +30,8 @@ def head(factor: float, loss: Loss, family: Software, **settings: Any) -> float:
     [
         # cast 2 + 4, softmax 4 + 4; its gradient 4 zeros, 4 + 4 read and 4 written, less 2 in the cache; cast 4 + 2
         (Loss.PLAIN, Software.PYTORCH, 34),
+        # no cast: softmax 2 + 2; its gradient 2 zeros, 2 + 2 read and 2 written
+        (Loss.NATIVE, Software.PYTORCH, 12),
         # each operation a kernel: cast 6, max 4, shift 8, exp 8, sum 4, divide 8; scale 8, cast 6
         (Loss.PLAIN, Software.MEGATRON_CORE, 52),
         (Loss.MEGATRON_FUSED, Software.MEGATRON_CORE, 30),
