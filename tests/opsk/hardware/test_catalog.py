@@ -222,6 +222,7 @@ KINDS = {"gpu": catalog.gpu, "nic": catalog.nic, "node": catalog.node, "cluster"
         ("gb300", "fp4", 15000e12),  # GB300 NVL72 page: 1,080 PFLOPS dense for 72 GPUs
         ("mi250x-gcd", "bf16", 191.5e12),  # MI200 data sheet: 383.0 a package of two dies
         ("mi300x", "bf16", 1307.4e12),  # MI300X data sheet, dense
+        ("rtx-5090", "fp8", 838e12),  # half of fp4's: cuBLASLt's products reach 774 (benchmarks/published/gemm.csv)
         ("mi308x", "bf16", 344.1e12),  # 80 of the MI300X's 304 compute units
         ("tpu-v4", "bf16", 275e12),  # Jouppi et al. 2023
         ("gaudi-2", "fp8", 865e12),  # Gaudi 2 white paper
