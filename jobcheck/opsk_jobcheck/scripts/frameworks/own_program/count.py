@@ -120,7 +120,8 @@ def _limit_by_layers(followed: Followed, inputs: Inputs) -> tuple[str, int] | No
         places, saved_bytes = _limit_tokens(sums, inputs.length if not sums.patch else 0)
     elif sums.first == "Conv2d":
         usual = find_range(Size.IMAGE_SIDE, Task.ANY_IMAGES)
-        side = max(inputs.side, followed.cut_side) or (usual.generous if usual is not None else 0)
+        fixed = followed.open_layers.rows[0].side if followed.open_layers is not None else 0
+        side = fixed or max(inputs.side, followed.cut_side) or (usual.generous if usual is not None else 0)
         saved_bytes = limit_images(sums, parameters=count.parameters.high, side=side) if side else None
         places = f"images of {side} × {side}"
     return (places, batch * saved_bytes) if saved_bytes is not None else None
