@@ -599,4 +599,13 @@ LAST_WORDS: tuple[tuple[str, str], ...] = (
         "config,software",
         "Error: no samples left after windowing\n请检查 hist_len, pred_len 参数，或数据清洗后是否还有足够的连续数据段。\n建议：\n1. 检查数据清洗逻辑是否过于严格导致数据量太少。\n2. 调整参数，保证每个连续段长度是否足够。\n3. 检查原始数据是否有大量缺失或中断。",
     ),
+    (
+        "software,config",
+        "  ERROR: the molecules do not fit\n         into the region that was asked for.\n         Please check the constraints and\n         try again.",
+    ),
+    (
+        "config",
+        "[22:33:50] Error: listen EACCES: permission denied /run/user/71/editor.sock\n    at Server.listen (node:net:2025:5) {\n  code: 'EACCES',\n  errno: -13\n}",
+    ),
+    ("cancelled", "Error: Received signal 15. Cleaning up before the process ends."),
 )

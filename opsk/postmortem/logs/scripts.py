@@ -22,6 +22,8 @@ _SET_UP_GOES_ON_LINES = 10
 """A command that only prepares is not what the job was for: this many lines below it were printed by something else."""
 _MODULE_GOES_ON_LINES = 40
 """The same for Lmod and Modules, which themselves print up to some twenty lines of advice."""
+_NOHUP, _NOHUP_LINES = "nohup: ", 3
+"""It says no more where it cannot run a program: what stands below is of another start, into the same file."""
 _CLEANS_UP = re.compile(r"conda deactivate|: line \d{1,6}: deactivate: ")
 """Below a program, a line that only takes its environment down."""
 _PYTHON_WARNED = re.compile(rb"\.py:\d{1,6}: \w{0,40}Warning: ")
@@ -54,6 +56,8 @@ _LAST_BYTES = 1024
 
 def goes_on(signature: str, piece: Piece, line: LogLine) -> bool:
     """Return whether much follows what a shell says of one of its script's lines: without ``set -e`` it goes on."""
+    if line.text.startswith(_NOHUP):
+        return piece.data.count(b"\n", line.end, line.end + _SCRIPT_GOES_ON_BYTES) > _NOHUP_LINES
     if not _IN_SCRIPT.search(line.text):
         return False
     if _CLEANS_UP.search(line.text) is not None:

@@ -38,7 +38,7 @@ _ASKED = re.compile(
 """torchrun's agent, torch.distributed.launch and DeepSpeed's launcher say so of themselves, not of their processes."""
 _ASKED_LAST = re.compile(
     r"\*\*\* SIGTERM received at time=|\*\*\* SIG(?:TERM|INT) \(@0x|forrtl: error \(78\): process killed"
-    r"|: line \d{1,6}: +\d{1,10} Terminated "
+    r"|(?:[Rr]eceived|[Cc]aught) signal:? (?:15\b|SIGTERM)|[Cc]aught SIGTERM|: line \d{1,6}: +\d{1,10} Terminated "
 )
 """Ray's driver, Intel's Fortran and bash say so of a program, whose last words these are unless another goes on."""
 _REPORTS = ("slurm.task_killed", "launcher.first_failure", "launcher.root_rank", "slurm.step_aborted")

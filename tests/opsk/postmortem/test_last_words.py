@@ -115,3 +115,9 @@ def test_a_driver_whose_programs_fail_again_and_again_is_judged_by_its_last_ones
     text = "".join(failed.format(number=number) for number in range(120))
     assert named(explain_text(tmp_path, HEAD + text + WORK[:2000])) == ""
     assert named(explain_text(tmp_path, HEAD + WORK[:2000] + text)) == "software"
+
+
+def test_a_start_that_nohup_refused_is_none_of_the_next_start(tmp_path: Path) -> None:
+    refused = "nohup: run.sh: No such file or directory\n"
+    assert named(explain_text(tmp_path, refused + WORK[:1000])) == ""
+    assert named(explain_text(tmp_path, refused)) == "config"
