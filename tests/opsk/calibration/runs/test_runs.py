@@ -311,6 +311,14 @@ def test_nanotron_shares_layers_and_head_out_by_parameters() -> None:
     assert not one(**columns, source_date="2025-01").plan.keeps_gathered
 
 
+def test_picotron_is_in_16_bits_whole_and_splits_no_states() -> None:
+    # huggingface/picotron, train.py: model.to(dtype), F.cross_entropy on its output, and AdamW without fused=True
+    run = one(software="picotron", arch="llama", source_date="2025", sharding="", tp="1", dp="8", global_batch="32")
+    plan = run.plan
+    assert (plan.states, plan.loss, plan.sharding) == (States.PURE_16BIT, Loss.NATIVE, Sharding.NONE)
+    assert (plan.optimizer_step, plan.bare_loop) == (OptimizerStep.FOREACH, True)
+
+
 def test_atorch_has_autocast_over_fsdp_without_a_policy() -> None:
     columns = {"software": "atorch", "gpus": "8", "dp": "8", "tp": "1", "pp": "1", "global_batch": "8"}
     sharded = one(**columns, sharding="zero3/fsdp", dp_kind="fsdp").plan
