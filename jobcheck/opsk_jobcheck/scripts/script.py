@@ -23,11 +23,13 @@ from opsk_jobcheck.scripts.frameworks.huggingface.vision_towers import doubt_tow
 from opsk_jobcheck.scripts.frameworks.megatron.lookalikes import is_lookalike, may_be_lookalike
 from opsk_jobcheck.scripts.frameworks.megatron.megatron import MEGATRON
 from opsk_jobcheck.scripts.frameworks.own_program.program import (
+    ACCELERATE,
     MAX_OWN_WEIGHT,
     OWN_PROGRAMS,
     WITH_OWN_PARTS,
     does_train,
     find_source,
+    has_own_loop,
     may_be_own_program,
     name_framework,
     read_own_parts,
@@ -55,6 +57,7 @@ from opsk_jobcheck.scripts.launchers.programs import (
     filter_training,
     find_program,
     find_python_text,
+    list_base_names,
     trains_as_text,
 )
 from opsk_jobcheck.scripts.launchers.ranks import (
@@ -94,6 +97,8 @@ _PROCESS_FLAGS = ("--nproc-per-node", "--num-gpus")
 _CONFIG_SUFFIX = "config.json"
 _MAY_BE_OF_TRL = {"hf-trainer": "trl", "hf-trainer+deepspeed": "trl", "accelerate": "trl + accelerate"}
 """Frameworks by their flags, and what they are where the program's parser takes TRL's."""
+_OWN_LOOPS = frozenset({"accelerate", "accelerate.commands.launch"})
+"""Launchers whose own settings are read for a program that has flags of the Trainer's names, and no Trainer."""
 _SETS_UP = re.compile(r"(^|/)(\.\w*(rc|profile)|activate|conda\.sh|profile(\.d/.*)?|lmod\.sh|modules\.sh)$")
 """Files that set up a shell, not a training run; they are large, private, and what they set stays unknown."""
 _OTHER_CONFIGS = (
@@ -352,6 +357,9 @@ def _choose_command(commands: Sequence[Invocation], reading: Reading) -> tuple[R
             del reading.missing_files[asked:]
         if takes_settings_of_trl(source):
             return chosen[0], replace(match, framework=_MAY_BE_OF_TRL[match.framework])
+        if match.framework != ACCELERATE and has_own_loop(source):
+            launched = _OWN_LOOPS.intersection(list_base_names(match.invocation))
+            return (chosen[0], replace(match, framework=ACCELERATE, weight=MAX_OWN_WEIGHT)) if launched else None
     if chosen is None or chosen[0] is not MEGATRON or not may_be_lookalike(chosen[1], reading.run):
         return chosen
     if not is_lookalike(chosen[1], find_source(chosen[1].invocation, reading)):

@@ -220,3 +220,26 @@ def test_flags_of_a_program_that_reads_none_state_nothing() -> None:
     assert any("does not read its command line" in entry.why for entry in workload.unknown)
     taken = read_script(script, file="job.sh", files={"launch.py": f"import sys\nprint(sys.argv)\n{program}"})
     assert taken.plan.micro_batch == 4
+
+
+LOOP = (
+    "import argparse\nfrom accelerate import Accelerator\nfrom transformers import AutoModelForCausalLM\n"
+    "p = argparse.ArgumentParser()\np.add_argument('--batch_size_per_device', type=int, default=2)\n"
+    "p.add_argument('--gradient_accumulation_steps', type=int, default=1)\n"
+    "p.add_argument('--num_train_epochs', type=int, default=1)\np.add_argument('--max_length', type=int, default=512)\n"
+    "args = p.parse_args()\naccelerator = Accelerator()\n"
+    "model = accelerator.prepare(AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-0.5B'))\n"
+    "for batch in DataLoader(data, batch_size=args.batch_size_per_device):\n"
+    "    accelerator.backward(model(**batch).loss)\n"
+)
+
+
+@pytest.mark.parametrize("launcher", ["python", "accelerate launch --num_processes 1 --mixed_precision bf16"])
+def test_a_loop_with_flags_of_the_trainers_names_has_none_of_its_defaults(launcher: str) -> None:
+    command = f"{launcher} train.py --num_train_epochs 3 --gradient_accumulation_steps 4 --batch_size_per_device=3"
+    workload = read(LOOP, command)
+    assert (workload.framework or "").partition("+")[0].strip() in ("", "accelerate")
+    assert summarise(workload) == ("Qwen/Qwen2.5-0.5B", 3)
+    assert workload.model.seq == 512
+    made = LOOP + "Trainer(model=model, args=TrainingArguments('out')).train()\n"
+    assert read(made, command).framework == "hf-trainer"

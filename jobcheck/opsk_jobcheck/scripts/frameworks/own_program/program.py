@@ -91,6 +91,10 @@ _TABLE = re.compile(r"\b\w{0,20}TrainingArguments\((?:[^()]|\([^()]{0,400}\)){0,
 _TRAINERS = re.compile(r"[A-Z]\w{0,40}Trainer")
 _OF_TRL = re.compile(r"\w{0,40}(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO)Trainer")
 _SETTINGS_OF_TRL = re.compile(r"trl\.([\w.]{0,80}\.)?((SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Model)Config)")
+_OF_TRAINER = re.compile(
+    r"TrainingArguments|Trainer$|Hf\w*Pars|H4\w*Pars|TrlParser|(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|PPO)Config"
+)
+"""Calls of programs that take the arguments of HuggingFace's Trainer, or of TRL's."""
 _ASKS_FOR_BF16 = re.compile(r"\bis_(torch_)?(bf16|bfloat16)(_gpu)?_(supported|available)\(")
 _PARSERS = ("HfArgumentParser", "H4ArgumentParser", "HfArgparser")
 
@@ -317,6 +321,13 @@ def does_train(source: PythonSource | None) -> bool:
         or any(_TRAINERS.fullmatch(name) and name != "Trainer" for name in names)
         or ("Trainer" in names and "train" in names)
     )
+
+
+def has_own_loop(source: PythonSource | None) -> bool:
+    """Return whether a program goes backward itself, and makes neither a Trainer nor its arguments."""
+    if source is None or not any(source.find_calls("backward")):
+        return False
+    return not any(map(_OF_TRAINER.search, source.functions))
 
 
 def takes_settings_of_trl(source: PythonSource | None) -> bool:
