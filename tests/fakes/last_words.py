@@ -608,4 +608,7 @@ LAST_WORDS: tuple[tuple[str, str], ...] = (
         "[22:33:50] Error: listen EACCES: permission denied /run/user/71/editor.sock\n    at Server.listen (node:net:2025:5) {\n  code: 'EACCES',\n  errno: -13\n}",
     ),
     ("cancelled", "Error: Received signal 15. Cleaning up before the process ends."),
+    ("node", "slurmstepd: error: Prolog hung on node n012"),
+    ("software", "MPI_ABORT was invoked on rank 344 in communicator MPI_COMM_WORLD\nwith errorcode -17."),
+    ("host_memory,storage,", "Program received signal SIGBUS: Access to an undefined portion of a memory object."),
 )

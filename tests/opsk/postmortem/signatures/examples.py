@@ -889,6 +889,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     ),
     "program.last_refusal": ("\nERROR: ../bin/solver not found or not executable", "\nERROR: the sum of weights is 0"),
     "program.system_error": ("Error: listen EACCES: permission denied /run/user/71/editor.sock", "EACCES is 13"),
+    "mpi.called_abort": (
+        "application called MPI_Abort(MPI_COMM_WORLD, 1) - process 3",
+        "the application called MPI_Finalize",
+    ),
     "batch.output_below": ("The output (if any) follows:", "The output (if any) is above this job summary."),
     "batch.report": (
         "Subject: Job 8253410: <train> in cluster <dcc> Exited",
