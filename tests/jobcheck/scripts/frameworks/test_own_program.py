@@ -699,3 +699,25 @@ def test_a_default_that_is_a_constant_has_its_value() -> None:
 )
 def test_a_sample_has_several_parts_by_words_that_say_so(text: str, *, is_one: bool) -> None:
     assert has_several_parts(text) is not is_one
+
+
+OWN_LOOP = """
+from accelerate import Accelerator
+from fire import Fire
+from transformers import AutoModelForCausalLM
+def train(name: str = "Qwen/Qwen2.5-0.5B", batch_size_per_device: int = 4, max_length: int = 512):
+    model = AutoModelForCausalLM.from_pretrained(name)
+    Accelerator().backward(model(x).loss)
+Fire(train)
+"""
+
+
+@pytest.mark.parametrize(("flag", "micro"), [("--batch_size_per_device=2", 2), ("", 4), ("--samples=2", 4)])
+def test_a_loop_with_flags_of_the_trainer_has_no_batch_of_the_trainer(flag: str, micro: int) -> None:
+    flags = f"--num_train_epochs=3 --gradient_accumulation_steps=4 --warmup_ratio=0.1 {flag}"
+    command = f"accelerate launch --num_processes 4 --mixed_precision bf16 tune.py {flags}"
+    workload = read(command, {"tune.py": OWN_LOOP})
+    assert workload.plan.micro_batch == micro
+    other = read(command, {"tune.py": OWN_LOOP.replace("batch_size_per_device: int = 4, ", "")})
+    assert other.plan.micro_batch == (2 if "batch" in flag else None)
+    assert "plan.micro_batch" in complete(other).missing or other.plan.micro_batch == 2

@@ -96,6 +96,7 @@ _OF_TRAINER = re.compile(
 )
 """Calls of programs that take the arguments of HuggingFace's Trainer, or of TRL's."""
 _ASKS_FOR_BF16 = re.compile(r"\bis_(torch_)?(bf16|bfloat16)(_gpu)?_(supported|available)\(")
+_NAMES_TRAINER = re.compile(r"Trainer|TrainingArguments|HfArgumentParser")
 _PARSERS = ("HfArgumentParser", "H4ArgumentParser", "HfArgparser")
 
 
@@ -231,6 +232,8 @@ def read_own_parts(invocation: Invocation, reading: Reading, *, is_trl: bool = F
     if followed is not None:
         fill_calls(settings, followed)
     check_samples(invocation, "\n".join(settings.source.lines), findings)
+    if does_train(settings.source) and not _may_start_trainer(settings, reading):
+        _state_batch_of_own_loop(settings, invocation, reading)
     if WEIGHTS not in findings.options:
         read_weights(find_weight_format(settings), findings)
     state_loss(settings, reading)
@@ -264,6 +267,22 @@ def _doubt_ranks(reason: str, invocation: Invocation, reading: Reading) -> None:
         reading.findings.mark_unknown("plan.dp", reason, invocation.line)
     if reason and "plan.micro_batch" in reading.findings.values:
         reading.findings.mark_unknown("plan.micro_batch", reason, invocation.line)
+
+
+def _may_start_trainer(settings: ProgramSettings, reading: Reading) -> bool:
+    """Return whether the text of a program, or that of a module that was read with it, names a trainer."""
+    texts = [text for path, text in reading.files.items() if path.endswith(".py")]
+    if settings.source is not None:
+        texts.append("\n".join(settings.source.lines))
+    return any(_NAMES_TRAINER.search(text) for text in texts)
+
+
+def _state_batch_of_own_loop(settings: ProgramSettings, invocation: Invocation, reading: Reading) -> None:
+    """State the batch of a program that has the Trainer's flags and a loop of its own: it has none by default."""
+    state_lengths_and_batches(settings, reading)
+    if "plan.micro_batch" not in reading.findings.values:
+        why = f"the program starts no Trainer ({settings.file})"
+        reading.findings.mark_unknown("plan.micro_batch", why, invocation.line)
 
 
 def _state_text_length(settings: ProgramSettings, reading: Reading) -> None:
