@@ -119,7 +119,7 @@ _ASKS_FOR_NODES = re.compile(
     re.IGNORECASE,
 )
 """Text of scripts that may run on several nodes, and are given their number at submission."""
-_SAYS = re.compile(r"^[ \t]*(echo|printf)\b[^\n|>;&]*$|^[ \t]*#(?!SBATCH)[^\n]*$", re.MULTILINE)
+_ONLY_SHOWN = re.compile(r"^[ \t]*(echo|printf)\b[^\n|>;&]*$|^[ \t]*#(?!SBATCH)[^\n]*$", re.MULTILINE)
 """Lines that only say something: many print the list of their one node."""
 
 
@@ -154,7 +154,7 @@ def read_script(
         return Workload(framework=None, is_training=False, problems=(problem,) if problem else ())
     statements = read_opsk_lines(source, file=file)
     directives = read_directives(source, file=file)
-    resources = merge(directives, request, is_for_one_node=not _ASKS_FOR_NODES.search(_SAYS.sub("", source)))
+    resources = merge(directives, request, is_for_one_node=not _ASKS_FOR_NODES.search(_ONLY_SHOWN.sub("", source)))
     given = request.arguments if request else None
     arguments = None if given is None else tuple(literal(word, 0) for word in given)
     options = read_directive_options(source)
