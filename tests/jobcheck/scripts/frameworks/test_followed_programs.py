@@ -243,3 +243,20 @@ def test_a_loop_with_flags_of_the_trainers_names_has_none_of_its_defaults(launch
     assert workload.model.seq == 512
     made = LOOP + "Trainer(model=model, args=TrainingArguments('out')).train()\n"
     assert read(made, command).framework == "hf-trainer"
+
+
+def test_a_batch_that_is_cut_for_the_steps_of_accumulation_is_not_that_of_a_gpu() -> None:
+    program = (
+        "import argparse\nfrom mine import loop\nfrom transformers import AutoModelForCausalLM\n"
+        "p = argparse.ArgumentParser()\np.add_argument('--batch_size', type=int, default=64)\n"
+        "p.add_argument('--gradient_accumulation_steps', type=int, default=16)\nargs = p.parse_args()\n"
+        "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-0.5B')\n"
+        "for batch in loop.load(batch_size=args.batch_size):\n    loop.step(model, batch, args).backward()\n"
+    )
+    step = (
+        "def step(model, batch, args):\n    for part in batch.{cut}(args.gradient_accumulation_steps):\n        pass\n"
+    )
+    for cut, micro_batch in (("chunk", None), ("take", 64)):
+        files = {"train.py": program, "mine/loop.py": step.format(cut=cut)}
+        workload = read_script(f"{HEAD}python train.py\n", file="job.sh", files=files)
+        assert workload.plan.micro_batch == micro_batch

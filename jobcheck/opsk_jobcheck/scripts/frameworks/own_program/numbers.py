@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from opsk.frameworks.settings.usual_settings import BATCHES, LAST_LENGTHS, LAST_WIDTHS, MAX_SEQUENCES, NUMBERS, STEPS
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings, get_last_name
@@ -22,6 +23,11 @@ _PLAIN_FIELDS = tuple(name for name in FIELDS if name not in ("model.seq", "plan
 DDP = ("DistributedDataParallel", "DDP")
 FSDP = ("FullyShardedDataParallel", "FSDP", "fully_shard")
 _KINDS_OF_LAYERS = re.compile(r"num_encoder_layers|encoder_layers|n_encoder_layers|num_decoder_layers|n_conv_layers")
+
+MAX_FILES = 24
+MAX_CHARS = 1 << 17
+_CUTS_BATCH = re.compile(r"\b\w*(slice|chunk|split|narrow)\w*\([^()\n]{0,160}(accum|micro_?batch)", re.IGNORECASE)
+"""Calls that cut a batch into those of the steps of accumulation: ``batch.chunk(accumulation_steps)``."""
 
 
 def state_entry(reading: Reading, name: str, value: object, entry: Entry) -> None:
@@ -97,6 +103,8 @@ def state_lengths_and_batches(settings: ProgramSettings, reading: Reading) -> No
         batch = settings.find(BATCHES)
         if batch is not None and "plan.micro_batch" not in findings.values:
             why = _find_doubt_about_batch(settings, findings.get("plan.gpus"), batch)
+            if not why and count != 1 and _cuts_batches(settings, reading):
+                why = f"{batch.text[:60]} may be the batch of all steps of accumulation"
             if why:
                 doubt_entry(reading, "plan.micro_batch", why, batch)
             else:
@@ -120,6 +128,19 @@ def _state_shared_steps(settings: ProgramSettings, reading: Reading) -> bool:
         entry = replace(steps, text=f"{steps.text}: steps of all ranks × {micro}"[:200])
         state_entry(reading, "plan.global_batch", micro * count, entry)
     return micro is not None
+
+
+def _cuts_batches(settings: ProgramSettings, reading: Reading) -> bool:
+    """Return whether the program, or a module of it that is at hand, cuts batches for the steps of accumulation."""
+    texts = [text for path, text in sorted(reading.files.items()) if path.endswith(".py")][:MAX_FILES]
+    lines = settings.source.lines if settings.source is not None else ()
+    return any(map(_CUTS_BATCH.search, lines)) or any(map(_cuts_batch, texts))
+
+
+@lru_cache(maxsize=64)
+def _cuts_batch(text: str) -> bool:
+    """Return whether a program's text has a call that cuts a batch."""
+    return _CUTS_BATCH.search(text[:MAX_CHARS]) is not None
 
 
 def _find_doubt_about_batch(settings: ProgramSettings, gpus: int | None, batch: Entry) -> str:
