@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opsk.postmortem.logs.exceptions import is_plain_end
 from opsk.postmortem.reasoning.candidate import ENDS_JOB, PROCESS_ENDS, is_labelled
+from opsk.postmortem.reasoning.ends import find_step_begins
 from opsk.postmortem.values import Evidence, FailureClass, Finding, Origin, RankProgress, Role
 from opsk.units import KIB
 
@@ -339,14 +341,19 @@ def _demote_clean_up(findings: Sequence[Finding], steps: LastSteps) -> list[Find
     Somebody who calls scancel ends the job, which slurmstepd says as well. Of a step that could not be ended the node
     is at fault, whoever asked for its end.
     """
-    failed: dict[str, int] = {}
+    failed: dict[str, list[int]] = defaultdict(list)
+    begins = find_step_begins(findings)
+    first = dict(sorted(begins, reverse=True))
     for finding in findings:
+        is_ended = finding.fields.get("end", "").startswith(_CLEANED_UP)
+        is_before = finding.order < first.get(finding.source, finding.order + 1)
         is_task = finding.signature == "slurm.task_killed" and (
-            finding.fields.get("tasks", "").isdecimal() or not finding.fields.get("end", "").startswith(_CLEANED_UP)
+            not is_ended or (is_before and finding.fields.get("tasks", "").isdecimal())
         )
         is_by_srun = finding.signature == "slurm.step_aborted" and _KILLS_ON_BAD_EXIT in finding.text
         if is_task or is_by_srun or finding.signature in _BEFORE_STEP_ENDS:
-            failed[finding.source] = min(finding.order, failed.get(finding.source, finding.order))
+            failed[finding.source] += [finding.order, *([finding.last_order] if finding.last_order else [])]
+    sorted_failed = {source: sorted(each) for source, each in failed.items()}
     is_job = any(each.signature == "slurm.cancelled" and each.fields.get("level") == "JOB" for each in findings)
     is_stuck = any(each.signature == _UNKILLABLE for each in findings)
     raised = [
@@ -361,7 +368,8 @@ def _demote_clean_up(findings: Sequence[Finding], steps: LastSteps) -> list[Find
         if is_stuck and not is_job:
             return True
         if finding.source in failed:
-            return failed[finding.source] < finding.order
+            begin, orders = begins[finding.source, finding.order], sorted_failed[finding.source]
+            return bisect_right(orders, begin) < bisect_left(orders, finding.order)
         return not is_job and (bool(failed) or any(_came_before(each, finding) for each in raised))
 
     return [replace(finding, role=Role.CASCADE) if is_clean_up(finding) else finding for finding in findings]

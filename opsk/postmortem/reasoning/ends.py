@@ -6,7 +6,7 @@ report no reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from opsk.postmortem.reasoning.places import TASK_ENDED, RankPlacement, complete_place, names_several
 from opsk.postmortem.values import Finding, Place, Role
@@ -18,6 +18,7 @@ REPORTS_OF_ENDS = frozenset(
      "launcher.command_ended")
 )  # fmt: skip
 """They confirm causes, and show that something failed where no cause is known."""
+_CANCELLED = "slurm.cancelled"
 ENDS_OF_COMMANDS = ("shell.child_ended", "process.killed")
 """A shell reports them of one line of its script, and goes on with the next."""
 _NAMED = (TASK_ENDED, "launcher.root_rank", "launcher.rank_ended", "mpi.abort", "mpi.first_exit")
@@ -92,3 +93,32 @@ def _find_place(finding: Finding) -> Place:
     return Place(
         node="" if names_several(node) else node, rank=int(tasks) if tasks.isdecimal() and len(tasks) < 9 else None
     )
+
+
+def is_cancelled_step(finding: Finding) -> bool:
+    """Return whether somebody cancelled one step, and not its job."""
+    return finding.signature == _CANCELLED and finding.role is Role.ROOT and finding.fields.get("level") == "STEP"
+
+
+def find_step_begins(findings: Sequence[Finding]) -> Mapping[tuple[str, int], int]:
+    """Return for each cancellation, by log and place, where the step before it was cancelled; -1 where none was.
+
+    A task that failed before that is of another step.
+    """
+    steps: dict[str, tuple[str, int, int]] = {}
+    begins: dict[tuple[str, int], int] = {}
+    for finding in sorted(findings, key=lambda each: each.order):
+        if finding.signature != _CANCELLED:
+            continue
+        job = finding.fields.get("job", "")
+        last_job, last, before = steps.get(finding.source, (job, -1, -1))
+        before = before if _is_same(job, last_job) else last
+        steps[finding.source] = job, finding.order, before
+        begins[finding.source, finding.order] = before
+    return begins
+
+
+def _is_same(job: str, other: str) -> bool:
+    """Return whether two lines are of one step, or one of them of the job that it is of."""
+    names_job = "." not in job or "." not in other
+    return job == other or (names_job and job.partition(".")[0] == other.partition(".")[0])

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from opsk.postmortem.reasoning.candidate import is_labelled
 from opsk.postmortem.reasoning.consequences import GOES_ON_BYTES
-from opsk.postmortem.reasoning.ends import ENDS_OF_COMMANDS, REPORTS_OF_ENDS
+from opsk.postmortem.reasoning.ends import ENDS_OF_COMMANDS, REPORTS_OF_ENDS, is_cancelled_step
 from opsk.postmortem.reasoning.levels import find_level
 from opsk.postmortem.reasoning.places import rank_identity
 from opsk.postmortem.values import TRIFLE, FailureClass, Finding, Origin, RankProgress, Role
@@ -186,6 +186,9 @@ def demote_survived(
     def judge(finding: Finding) -> Finding:
         is_of_any = finding.signature in _LAST_WORDS_OF_ANY and finding.role is Role.ROOT and not has_failed
         if is_of_any and _find_last_step(finding.source, ranks) >= 0:
+            return replace(finding, role=Role.CONFIRMATION)
+        rest_bytes = _find_size(finding.source, ranks) - finding.order
+        if not has_failed and is_cancelled_step(finding) and rest_bytes > _NEXT_JOB_BYTES:
             return replace(finding, role=Role.CONFIRMATION)
         if finding.signature in ENDS_OF_COMMANDS and finding.role is not Role.ADVICE and goes_on(finding):
             return replace(finding, role=Role.ADVICE, failure=None)

@@ -127,3 +127,21 @@ def test_a_run_that_ended_well_is_no_failure_whatever_its_text_says(kind: str, t
 def test_a_failure_beside_innocent_text_is_found(kind: str, tmp_path: Path) -> None:
     text, failure = FAILED[kind]
     assert find_class(text, tmp_path)[0] == failure
+
+
+STEP = "slurmstepd: error: *** STEP {0}.0 ON n1 CANCELLED AT 2026-01-05T10:{1}:00 ***\nsrun: error: n1: task 0: Terminated\n"
+
+
+def test_a_task_that_failed_in_an_earlier_step_does_not_make_the_next_cancellation_a_clean_up(tmp_path: Path) -> None:
+    first = TOP + "KeyError: 'weights'\nsrun: error: n1: task 0: Exited with exit code 1\n" + STEP.format(4711, "01")
+    second = rows(2500) + STEP.format(4712, "30")
+    assert find_class(first + second, tmp_path)[0] == "cancelled"
+
+
+def test_a_step_that_was_cancelled_long_before_the_script_went_on_is_no_failure(tmp_path: Path) -> None:
+    assert find_class(rows(40) + STEP.format(4711, "01") + rows(2500), tmp_path)[0] == ""
+
+
+def test_a_task_that_failed_makes_the_cancellation_of_its_own_step_a_clean_up(tmp_path: Path) -> None:
+    failed = TOP + "KeyError: 'weights'\nsrun: error: n1: task 0: Exited with exit code 1\n"
+    assert find_class(rows(4) + failed + STEP.format(4711, "01"), tmp_path)[0] == "software"
