@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,14 @@ FIGURES = {"runs": 7, "median": 0.091, "p90": 0.28, "bias": -0.01}
 CALIBRATION: dict[str, Any] = {
     "cross_validation": {"stated": FIGURES, "by_source": {"kor": FIGURES, "other": FIGURES}},
     "fit": {"stated": {**FIGURES, "median": 0.044}, "by_source": {"kor": {**FIGURES, "median": 0.013}}},
-    "spread": {"coverage": {"time_left_out": 0.78}},
+    "spread": {
+        "coverage": {
+            "time_left_out": 0.78,
+            "time_by_class_unseen_widths": {
+                **{"stated": 0.97, "assumed": 0.91, "unseen, stated": 0.81, "unseen, assumed": 0.74},
+            },
+        }
+    },
     "parameters": {
         "gpu.ampere.matmul_fraction": {
             **{"prior": 0.8, "value": 0.81, "standard_error": 0.02, "unit": "ratio"},
@@ -71,7 +79,34 @@ def test_a_missed_target_is_called_missed(accuracy: ModuleType, texts: Any, two_
     assert "| median 10.1%, P90 28.0% (7 rows) | **no** |" in accuracy.page(two_runs, missed, None, texts)
 
 
-def test_sources_put_aside_lead_the_page(accuracy: ModuleType, texts: Any, two_runs: Any) -> None:
+def test_first_looks_lead_the_page(accuracy: ModuleType, texts: Any, two_runs: Any) -> None:
+    page = accuracy.page(two_runs, CALIBRATION, None, texts)
+    assert page.index("## Sources never seen") < page.index("**All first looks**") < page.index("### Sources left out")
+    for name in texts.looks.values():
+        assert page.index(name) < page.index("## Targets")
+    assert "fitted without the source, ranges hold 81% of stated and 74% of assumed times." in page
+
+
+def test_ranges_are_aimed_at_sources_never_seen(accuracy: ModuleType, texts: Any, two_runs: Any) -> None:
+    page = accuracy.page(two_runs, CALIBRATION, None, texts)
+    name = "ranges of time, inputs {}, source never seen"
+    assert f"| {name.format('stated')} | hold at least 75 % | hold 81% | yes |" in page
+    assert f"| {name.format('assumed')} | hold at least 75 % | hold 74% | **no** |" in page
+    assert "| the same, source left out | hold 80–92 % | hold 97% | **no** |" in page
+
+
+def test_the_figures_of_a_first_look_are_those_of_its_recorded_errors(accuracy: ModuleType) -> None:
+    tables = sys.modules["tables.first_looks"]
+    (look, *_) = tables.read_looks()
+    longer = replace(look.first, log_error=0.3)
+    assert look.was_held == (abs(look.first.log_error) <= look.half_width)
+    assert tables.Look(first=longer, half_width=0.2).was_held is False
+    assert tables.Look(first=longer, half_width=0.2).error == pytest.approx(0.34986, rel=1e-4)
+    # more assumed inputs make no range narrower
+    assert tables.find_half_width(replace(look.first, assumed_inputs=5)) >= tables.find_half_width(look.first)
+
+
+def test_sources_put_aside_have_a_table_of_their_own(accuracy: ModuleType, texts: Any, two_runs: Any) -> None:
     def of(run: str, error: float, *, is_held: bool) -> dict[str, Any]:
         score = {"error": error, "in_range": is_held}
         return {"id": run, "error": {"time": score, "memory": None}, "stated": {"time": True, "memory": True}}
@@ -81,7 +116,6 @@ def test_sources_put_aside_lead_the_page(accuracy: ModuleType, texts: Any, two_r
     assert "2 of 3 rows predicted" in page  # kor was not put aside
     # of 0.1 and 0.2 the median is 0.15, nine tenths of the way 0.19; the middle of -0.2 and 0.1 is -0.05
     assert "| time, inputs stated | 2 | 15.0% | 19.0% | -5.0% | 50% |" in page
-    assert page.index("Sources put aside") < page.index("## Targets")
     assert page.index("Sources left out") < page.index("## Targets")
 
 

@@ -243,7 +243,7 @@ def _build_residuals(
         lacks=np.array(lacks, dtype=np.bool_).reshape(len(cases), len(ASPECTS)),
         sources=np.array(sources, dtype=object),
         classes={name: np.array([getattr(case, name) for case in cases], dtype=object) for name in names},
-        is_unseen=np.zeros(len(cases), dtype=np.bool_),
+        unseen_weights=np.zeros(len(cases)),
     )
 
 

@@ -21,8 +21,11 @@ from opsk.costmodel.efficiency.cases import ASPECTS, Case, find_missing_aspects,
 from opsk.errors import InputError
 
 MAX_BYTES = 4_000_000
-COLUMNS = ("id", "source", "quantity", "assumed", "case", "log_error")
+COLUMNS = ("look", "id", "source", "quantity", "assumed", "case", "log_error")
 QUANTITIES = ("time", "memory")
+LATER_LOOK = 2.0
+"""A look counts so much more than the one before it: what that one showed was mended, so it tells less of the model."""
+MAX_LOOK = 100
 MAX_LOG_ERROR = 10.0
 """A larger one is no error of a prediction but a wrong number."""
 
@@ -33,6 +36,8 @@ class FirstLook:
 
     Parameters
     ----------
+    look
+        Number of the look, 1 for the first.
     quantity
         ``time`` of a step, or ``memory``.
     assumed_inputs
@@ -41,6 +46,7 @@ class FirstLook:
         ln(predicted / measured), of the time of a step also where a rate is published.
     """
 
+    look: int
     id: str
     source: str
     quantity: str
@@ -80,6 +86,7 @@ def _parse_row(row: Mapping[str, str | None]) -> FirstLook:
     """Return one row; `ValueError` says what is wrong with it."""
     cells = {name: (row[name] or "").strip() for name in COLUMNS}
     look = FirstLook(
+        look=int(cells["look"]),
         id=cells["id"],
         source=cells["source"],
         quantity=cells["quantity"],
@@ -89,6 +96,8 @@ def _parse_row(row: Mapping[str, str | None]) -> FirstLook:
     )
     if look.quantity not in QUANTITIES:
         raise ValueError(f"quantity is {look.quantity[:40]!r}, must be one of {', '.join(QUANTITIES)}")
+    if not 1 <= look.look <= MAX_LOOK:
+        raise ValueError(f"look is {look.look}, must be 1 to {MAX_LOOK}")
     if not look.source or look.assumed_inputs < 0 or not math.fabs(look.log_error) <= MAX_LOG_ERROR:
         raise ValueError("a source, assumed inputs of 0 or more and an error within e^±10 are needed")
     return look
@@ -102,6 +111,7 @@ def add_first_looks(
     What is near to a first look is what sources other than its own have in the table.
     """
     chosen = [look for look in looks if look.quantity == quantity]
+    last = max((look.look for look in chosen), default=1)
     held = select_held(cases, errors.log_errors.tolist())
     by_source = defaultdict(set)
     for case, source in zip(cases, errors.sources, strict=True):
@@ -122,7 +132,7 @@ def add_first_looks(
             name: np.concatenate([column, np.array([getattr(look.case, name) for look in chosen], dtype=object)])
             for name, column in errors.classes.items()
         },
-        is_unseen=np.concatenate([errors.is_unseen, np.ones(len(chosen), dtype=np.bool_)]),
+        unseen_weights=np.concatenate([errors.unseen_weights, [LATER_LOOK ** (look.look - last) for look in chosen]]),
     )
 
 

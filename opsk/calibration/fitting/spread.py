@@ -54,8 +54,8 @@ class Residuals:
         Source of each.
     classes
         By a name, the class of each run.
-    is_unseen
-        Whether it is the first prediction of a source that nobody had seen, and not of one left out of a fit.
+    unseen_weights
+        Weight of the first prediction of a source that nobody had seen; 0 for one left out of a fit.
     """
 
     log_errors: FloatColumn
@@ -63,7 +63,7 @@ class Residuals:
     lacks: BoolColumn
     sources: npt.NDArray[np.object_]
     classes: Mapping[str, npt.NDArray[np.object_]]
-    is_unseen: BoolColumn
+    unseen_weights: FloatColumn
 
     @classmethod
     def plain(cls, log_errors: Sequence[float], assumed_inputs: Sequence[int]) -> Residuals:
@@ -75,8 +75,14 @@ class Residuals:
             lacks=np.zeros((count, len(ASPECTS)), dtype=np.bool_),
             sources=np.array(["all"] * count, dtype=object),
             classes={},
-            is_unseen=np.zeros(count, dtype=np.bool_),
+            unseen_weights=np.zeros(count),
         )
+
+    @property
+    def is_unseen(self) -> BoolColumn:
+        """Whether each is of a source that nobody had seen."""
+        result: BoolColumn = self.unseen_weights > 0
+        return result
 
     @property
     def weights(self) -> FloatColumn:
@@ -88,8 +94,8 @@ class Residuals:
         for chosen in (self.is_unseen, ~self.is_unseen):
             names = self.sources[chosen].astype(str)
             _, source_index, counts = np.unique(names, return_inverse=True, return_counts=True)
-            weights = counts[source_index] ** -0.5
-            shares[chosen] = weights / max(weights.sum(), 1.0)
+            weights = counts[source_index] ** -0.5 * np.where(self.is_unseen, self.unseen_weights, 1.0)[chosen]
+            shares[chosen] = weights / weights.sum() if len(weights) else 0.0
         result: FloatColumn = shares / shares.sum()
         return result
 
@@ -234,5 +240,5 @@ def select_residuals(errors: Residuals, chosen: BoolColumn) -> Residuals:
         lacks=errors.lacks[chosen],
         sources=errors.sources[chosen],
         classes={name: column[chosen] for name, column in errors.classes.items()},
-        is_unseen=errors.is_unseen[chosen],
+        unseen_weights=errors.unseen_weights[chosen],
     )

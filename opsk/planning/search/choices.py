@@ -8,6 +8,7 @@ compares these with: the best plan on measured ground, the plain one, the one wi
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -201,9 +202,12 @@ class _Selection:
         return count_features(candidate.plan, cluster.node.hb_domain_gpus)
 
     def _find_range(self, candidate: Candidate) -> float:
-        """Return by how much a step may be longer than predicted [ratio]."""
-        case = select_case(self.cases, candidate.plan)
-        return case.efficiency.spread.time_log_sigma
+        """Return by how much a step may be longer than predicted beside that of another plan [ratio].
+
+        What all runs of a site have in common changes no order of plans.
+        """
+        spread = select_case(self.cases, candidate.plan).efficiency.spread
+        return math.sqrt(max(spread.time_log_sigma**2 - spread.time_offset_log_sigma**2, 0.0))
 
 
 def _sort(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:

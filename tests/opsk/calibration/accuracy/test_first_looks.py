@@ -24,12 +24,14 @@ def _write(folder: Path, rows: str) -> Path:
     return path
 
 
-def _build_look(source: str, case: Case) -> FirstLook:
-    return FirstLook(id=f"{source}-1", source=source, quantity="time", assumed_inputs=2, case=case, log_error=-0.4)
+def _build_look(source: str, case: Case, look: int = 1) -> FirstLook:
+    return FirstLook(
+        look=look, id=f"{source}-1", source=source, quantity="time", assumed_inputs=2, case=case, log_error=-0.4
+    )
 
 
 def test_a_row_is_read(tmp_path: Path) -> None:
-    (look,) = read_first_looks(_write(tmp_path, "now,a-1,a,memory,3,hopper/megatron-core/dense/16-bit/tp,-0.25,0.2\n"))
+    (look,) = read_first_looks(_write(tmp_path, "2,a-1,a,memory,3,hopper/megatron-core/dense/16-bit/tp,-0.25,0.2\n"))
     assert (look.source, look.quantity, look.assumed_inputs, look.log_error) == ("a", "memory", 3, -0.25)
     assert look.case == HOPPER
 
@@ -37,17 +39,18 @@ def test_a_row_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        "now,a-1,a,speed,3,hopper/megatron-core,-0.25,0.2",
-        "now,a-1,a,time,-1,hopper/megatron-core,-0.25,0.2",
-        "now,a-1,a,time,3,hopper/megatron-core,nan,0.2",
-        "now,a-1,a,time,3,hopper/megatron-core,99,0.2",
-        "now,a-1,a,time,3,hopper,0.1,0.2",
-        "now,a-1,a,time",
-        "now,a-1,,time,3,hopper/megatron-core,0.1,0.2",
+        "0,a-1,a,time,3,hopper/megatron-core,-0.25,0.2",
+        "2,a-1,a,speed,3,hopper/megatron-core,-0.25,0.2",
+        "2,a-1,a,time,-1,hopper/megatron-core,-0.25,0.2",
+        "2,a-1,a,time,3,hopper/megatron-core,nan,0.2",
+        "2,a-1,a,time,3,hopper/megatron-core,99,0.2",
+        "2,a-1,a,time,3,hopper,0.1,0.2",
+        "2,a-1,a,time",
+        "2,a-1,,time,3,hopper/megatron-core,0.1,0.2",
     ],
 )
 def test_a_wrong_row_is_named_by_its_line(tmp_path: Path, row: str) -> None:
-    good = "now,a-1,a,time,3,hopper/megatron-core,0.1,0.2\n"
+    good = "2,a-1,a,time,3,hopper/megatron-core,0.1,0.2\n"
     with pytest.raises(InputError, match="line 3"):
         read_first_looks(_write(tmp_path, good + row + "\n"))
 
@@ -55,7 +58,7 @@ def test_a_wrong_row_is_named_by_its_line(tmp_path: Path, row: str) -> None:
 def test_what_is_no_table_of_first_looks_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.csv"
     path.write_bytes(b"id,gpu\n1,A100\n")
-    with pytest.raises(InputError, match="no column source"):
+    with pytest.raises(InputError, match="no column look, source"):
         read_first_looks(path)
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError):
@@ -76,6 +79,14 @@ def test_first_looks_stand_after_the_sources_left_out_and_lack_what_other_source
     assert len(add_first_looks(left_out, [HOPPER, VOLTA], looks, quantity="memory").log_errors) == 2
 
 
+def test_a_later_look_counts_more_than_one_whose_errors_were_mended() -> None:
+    left_out = replace(Residuals.plain([0.1], [0]), sources=np.array(["a"], dtype=object))
+    looks = (_build_look("c", HOPPER), _build_look("d", HOPPER, look=2))
+    both = add_first_looks(left_out, [HOPPER], looks, quantity="time")
+    assert both.unseen_weights.tolist() == [0.0, 0.5, 1.0]
+    assert both.weights.tolist() == pytest.approx([1 / 2, 1 / 6, 1 / 3])
+
+
 def test_recorded_first_looks_are_of_four_looks_and_both_quantities() -> None:
     looks = read_first_looks(RECORDED)
     assert {look.quantity for look in looks} == {"time", "memory"}
@@ -89,5 +100,5 @@ def test_what_a_source_has_in_common_is_told_from_what_its_runs_have_not() -> No
     offsets = np.repeat(generator.normal(0.0, 0.2, 40), 10)
     plain = Residuals.plain(offsets + generator.normal(0.0, 0.1, 400), [0] * 400)
     assert find_offset_share(replace(plain, sources=sources)) is None
-    looked = replace(plain, sources=sources, is_unseen=np.ones(400, dtype=np.bool_))
+    looked = replace(plain, sources=sources, unseen_weights=np.ones(400))
     assert find_offset_share(looked) == pytest.approx(0.8, abs=0.08)

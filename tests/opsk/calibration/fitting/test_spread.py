@@ -92,7 +92,7 @@ def test_few_first_looks_weigh_as_much_as_all_sources_left_out() -> None:
     plain = Residuals.plain(generator.normal(0.0, np.where(is_unseen, 0.3, 0.05)), [0] * 1100)
     sources = np.array([f"{place % 50}" for place in range(1100)], dtype=object)
     known = replace(plain, sources=sources)
-    looked = replace(known, is_unseen=is_unseen)
+    looked = replace(known, unseen_weights=is_unseen.astype(float))
     assert looked.weights[is_unseen].sum() == pytest.approx(0.5)
     before, after = (coverage(looked, fit_spread(errors)) for errors in (known, looked))
     assert before["unseen"] < 0.5 < 0.75 < after["unseen"]

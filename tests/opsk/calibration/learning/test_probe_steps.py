@@ -96,9 +96,9 @@ def test_slow_steps_slow_jobs_of_the_framework_on_that_gpu_and_narrow_their_rang
     assert after.time_log_sigma < before.time_log_sigma
     assert after.time_assumed_log_sigma == before.time_assumed_log_sigma  # a probe says nothing of what a script omits
     assert learned.efficiency.offset["pytorch/hopper"].time_jobs == 0
-    elsewhere = replace(job, cluster=A100).case  # nobody measured these GPUs
+    elsewhere = replace(job, cluster=A100).case  # nobody measured these GPUs: little is known of them by the others
     widths = [apply_case_spread(each, (), elsewhere).spread.time_log_sigma for each in (DEFAULT, learned.efficiency)]
-    assert widths[0] == widths[1]
+    assert 0.85 * widths[0] < widths[1] <= widths[0]
 
 
 def test_steps_that_were_predicted_worse_narrow_the_range_less() -> None:
