@@ -39,6 +39,18 @@ SIGNS = {
         + "model.exe          00000000005F75B9  Unknown               Unknown  Unknown\n" * 9, "config",
     ),
     "Fortran that was ended by a signal": ("forrtl: error (76): Abort trap signal\nImage  PC  Routine\n", "software"),
+    "Open MPI up to 2 that lost a daemon": (
+        "ORTE has lost communication with its daemon located on node:\n\n  hostname:  gpu012\n", "node",
+    ),
+    "a store in a file whose other ranks never came": (
+        "  File \"/opt/lib/torch/distributed/distributed_c10d.py\", line 283, in init_process_group\n"
+        "    _default_pg = ProcessGroupGloo(store, rank, world_size)\nRuntimeError: Wait timeout\n", "rendezvous",
+    ),
+    "a file of HDF5 1.8 that was not written whole": (
+        "IOError: Unable to open file (Truncated file: eof = 1024, sblock->base_addr = 0, stored_eoa = 2048)\n",
+        "storage",
+    ),
+    "what kubectl exec says of a command that was killed": ("command terminated with exit code 137\n", "host_memory"),
     "why Slurm holds a job": (
         "JobId=4711 JobName=train JobState=PENDING Reason=launch_failed_requeued_held Dependency=(null)\n", "node",
     ),
@@ -63,6 +75,23 @@ def find_class(text: str, folder: Path) -> str:
 def test_one_line_is_enough_for_the_class(kind: str, tmp_path: Path) -> None:
     text, failure = SIGNS[kind]
     assert find_class(text, tmp_path) == failure
+
+
+OF_AMD = (
+    "[86254.413003] amdgpu 0000:c5:00.0: amdgpu: ring comp_1.3.0 timeout, signaled seq=6970, emitted seq=6971",
+    "[86255.249756] amdgpu 0000:c5:00.0: amdgpu: Ring comp_1.3.0 reset failed",
+    "[86254.712554] amdgpu 0000:c5:00.0: amdgpu: MES might be in unrecoverable state, issue a GPU reset",
+    "[86267.100000] amdgpu 0000:c5:00.0: amdgpu: ib ring test failed (-110).",
+)
+
+
+@pytest.mark.parametrize("line", OF_AMD)
+def test_the_amd_drivers_newer_words_for_a_gpu_that_hung_are_known(line: str, tmp_path: Path) -> None:
+    log = tmp_path / "kern.log"
+    log.write_text(line + "\n")
+    root = explain(read_logs([LogFile(path=log, kind="kernel", node="n1")], processes=1)).root
+    assert root is not None
+    assert root.failure == "gpu_hardware"
 
 
 @pytest.mark.parametrize("kind", NONE)
