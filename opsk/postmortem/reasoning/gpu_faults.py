@@ -11,6 +11,7 @@ from typing import Protocol
 
 from opsk.postmortem.reasoning.candidate import Candidate
 from opsk.postmortem.reasoning.consequences import LastSteps
+from opsk.postmortem.reasoning.levels import find_level
 from opsk.postmortem.reasoning.places import is_same_gpu
 from opsk.postmortem.values import FailureClass, Finding, Origin, Role
 
@@ -35,10 +36,14 @@ class Scored(Protocol):
         """Change the odds for a reason."""
 
 
+_AS_NEWS = ("DEBUG", "INFO")
+
+
 def believe_quoted_xids(findings: Sequence[Finding], steps: LastSteps) -> list[Finding]:
     """Return findings in which Xids that a job's log quotes count, where CUDA or a collective failed in that log too.
 
-    Epilogs and people print the kernel log of a node below a failure. Steps of training after it show that it was none.
+    Epilogs and people print the kernel log of a node below a failure. Steps of training after it show that it was none,
+    and so does a logger that writes it at a level of news.
     """
     failed = {
         each.source
@@ -52,6 +57,7 @@ def believe_quoted_xids(findings: Sequence[Finding], steps: LastSteps) -> list[F
         replace(each, role=Role.ROOT)
         if is_quoted(each)
         and each.role is Role.ADVICE
+        and find_level(each) not in _AS_NEWS
         and each.source in failed
         and each.failure in _OF_GPUS
         and each.fields.get("class") in _QUOTED_CLASSES

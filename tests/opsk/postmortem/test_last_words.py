@@ -121,3 +121,11 @@ def test_a_start_that_nohup_refused_is_none_of_the_next_start(tmp_path: Path) ->
     refused = "nohup: run.sh: No such file or directory\n"
     assert named(explain_text(tmp_path, refused + WORK[:1000])) == ""
     assert named(explain_text(tmp_path, refused)) == "config"
+
+
+def test_an_xid_that_a_logger_tells_as_news_is_no_fault(tmp_path: Path) -> None:
+    xid = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.\n"
+    failed = "RuntimeError: CUDA error: unspecified launch failure\n"
+    raised = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    step()\n' + failed
+    assert named(explain_text(tmp_path, HEAD + raised + "[ 7512.1] " + xid)) == "gpu_hardware"
+    assert named(explain_text(tmp_path, HEAD + "INFO - self-test pattern: " + xid + raised)) != "gpu_hardware"
