@@ -22,6 +22,7 @@ from typing import Any
 import calculon_tables
 from page_table import NOTHING, table
 from tables.first_looks import show_looks
+from tables.mfu import show_mfu
 
 from opsk.calibration.accuracy.scoring import ErrorSummary, Reliability, Score, ScoredRun, quantile, summarise_errors
 from opsk.calibration.accuracy.validation import Validation, validate_runs
@@ -84,6 +85,7 @@ def page(
         "\n## Time\n\n",
         errors(validation.report.time),
         *groups(validation, "time"),
+        *show_mfu(validation.rows),
         *nine(validation),
         "\n## Memory\n\n",
         errors(validation.report.memory),

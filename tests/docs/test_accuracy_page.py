@@ -119,6 +119,14 @@ def test_sources_put_aside_have_a_table_of_their_own(accuracy: ModuleType, texts
     assert page.index("Sources left out") < page.index("## Targets")
 
 
+def test_mfu_is_compared_in_points_where_a_source_prints_it(accuracy: ModuleType, texts: Any) -> None:
+    page = accuracy.page(parse_runs(table(row(id="a-1", mfu="0.4"), row(id="a-2"))), None, None, texts)
+    line = next(line for line in page.splitlines() if line.startswith("| all | 1 | 40.0% |"))
+    predicted, off, _, bias = (float(cell.strip(" %")) for cell in line.split("|")[4:8])
+    assert (off, bias) == (pytest.approx(abs(predicted - 40), abs=0.11), pytest.approx(predicted - 40, abs=0.11))
+    assert "Model FLOP utilisation" not in accuracy.page(parse_runs(table(row())), None, None, texts)
+
+
 def test_only_parameters_that_the_runs_moved_are_listed_as_fitted(
     accuracy: ModuleType, texts: Any, two_runs: Any
 ) -> None:
