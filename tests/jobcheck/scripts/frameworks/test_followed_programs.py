@@ -260,3 +260,4 @@ def test_a_batch_that_is_cut_for_the_steps_of_accumulation_is_not_that_of_a_gpu(
         files = {"train.py": program, "mine/loop.py": step.format(cut=cut)}
         workload = read_script(f"{HEAD}python train.py\n", file="job.sh", files=files)
         assert workload.plan.micro_batch == micro_batch
+        assert dict(workload.options).get("worst.micro_batch") == (None if micro_batch else "4")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from opsk.frameworks.settings.usual_settings import BATCHES, LAST_LENGTHS, LAST_WIDTHS, MAX_SEQUENCES, NUMBERS, STEPS
+from opsk.workload.worst_case import MICRO_BATCH
 from opsk_jobcheck.scripts.frameworks.python.settings import ProgramSettings, get_last_name
 from opsk_jobcheck.scripts.launchers.programs import SHAPE
 from opsk_jobcheck.scripts.settings.config_file import Entry
@@ -103,8 +104,11 @@ def state_lengths_and_batches(settings: ProgramSettings, reading: Reading) -> No
         batch = settings.find(BATCHES)
         if batch is not None and "plan.micro_batch" not in findings.values:
             why = _find_doubt_about_batch(settings, findings.get("plan.gpus"), batch)
-            if not why and count != 1 and _cuts_batches(settings, reading):
-                why = f"{batch.text[:60]} may be the batch of all steps of accumulation"
+            if count != 1 and _cuts_batches(settings, reading):
+                why = why or f"{batch.text[:60]} may be the batch of all steps of accumulation"
+                whole_batch = parse_integer(batch.value) if batch.value is not None else None
+                if count and whole_batch and count > 0:
+                    findings.options[MICRO_BATCH] = str(max(1, -(-whole_batch // count)))
             if why:
                 doubt_entry(reading, "plan.micro_batch", why, batch)
             else:

@@ -93,6 +93,8 @@ def _state_batch(settings: ProgramSettings, findings: Findings, *, texts: int) -
     """State the largest batch that the settings, or the loaders of the program, name, of so many texts a sample."""
     if "plan.micro_batch" in findings.values and "plan.micro_batch" not in findings.unknown:
         return
+    if MICRO_BATCH in findings.options:  # what a batch is cut to
+        return
     sizes = list(_list_batches(settings))
     if sizes and None not in sizes:
         # one process that has several GPUs may gather what all of them put out on the first (nn.DataParallel), unless
