@@ -24,7 +24,7 @@ from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning.owners import describe_owner
 from opsk.postmortem.reasoning.places import describe_place
 from opsk.postmortem.report import render_html, render_markdown
-from opsk.postmortem.report.text import format_divergence, format_memory, format_source
+from opsk.postmortem.report.text import format_divergence, format_memory, format_source, list_moments
 from opsk.postmortem.values import Cause, Evidence, Moment, Report, Role
 from opsk.text import escape
 
@@ -218,11 +218,10 @@ def _format_divergence(report: Report) -> list[str]:
 
 def _format_timeline(report: Report) -> list[str]:
     """Return the first moments; nothing where they say no more than the cause does."""
-    root, moments = report.root, report.timeline
-    is_timed = any(moment.time_s is not None for moment in moments)
-    repeats = root is not None and all(each.what == root.what and each.place == root.where for each in moments)
-    if not moments or (repeats and not is_timed):
+    moments = list_moments(report)
+    if not moments:
         return []
+    is_timed = any(moment.time_s is not None for moment in moments)
     rows = [f"        {_format_moment(moment, is_timed=is_timed)}" for moment in moments[:_MAX_MOMENTS]]
     left = len(moments) - _MAX_MOMENTS
     head = "when" if is_timed else "when    in the order of the log: no line has a time"

@@ -238,6 +238,7 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         role = Role.ADVICE  # Ray ends its workers so, whatever became of the job
     if signature.follow == "report":
         fields |= read_torchrun_report(piece.data, line)
+        text += f" … exitcode: {fields['exit']}" if "exit" in fields else ""
         if hosts := read_hosts(piece.data, line):
             fields["hosts"] = hosts
     elif signature.follow == "loss" and is_number_again(piece.data, line):

@@ -100,6 +100,7 @@ _OF_BOTH_ENDS = frozenset(
 """One end alone tells of these: it cannot tell its own port from the peer's, nor from a container without a device."""
 _NAMES_WHAT = {"program": "message", "openmp": "message", "python": "module", "shell": "path"}
 """By the family of a sign, the field that says what its sentence leaves open: the error, the module, the file."""
+_NAMED_STATUS = {"-9": " (SIGKILL)", "-15": " (SIGTERM)", "-11": " (SIGSEGV)", "-6": " (SIGABRT)", "-7": " (SIGBUS)"}
 _THROWN = re.compile(
     r"terminate called after throwing an instance of '(?P<type>[^']{1,100})'(?:: (?P<message>.{1,200}))?"
 )
@@ -130,6 +131,8 @@ def find_meaning(finding: Finding) -> str:
         return _describe_task_end(finding)
     if finding.signature in _KERNEL:
         return _KERNEL[finding.signature][0]
+    if finding.signature == "launcher.root_rank" and (status := finding.fields.get("exit", "")):
+        return f"torchrun saw this process end first, with exit code {status}{_NAMED_STATUS.get(status, '')}"
     if (thrown := _THROWN.search(finding.text)) is not None and finding.signature == "process.fatal_python":
         return f"the program ended by {thrown['type']}" + (f": {thrown['message']}" if thrown["message"] else "")
     known = _index_signatures().get(finding.signature)

@@ -21,6 +21,7 @@ from opsk.postmortem.report.text import (
     format_size,
     format_source,
     format_time,
+    list_moments,
     sanitise,
 )
 from opsk.postmortem.values import Cause, Finding, Moment, RankProgress, Report, Role
@@ -193,7 +194,7 @@ def render_html(report: Report) -> str:
 
     page: str = _load_template().render(
         **_build_context(report),
-        timeline=Markup(render_timeline_svg((*report.before, *report.timeline))),
+        timeline=Markup(render_timeline_svg((*report.before, *list_moments(report)))),
         ranks=Markup(render_ranks_svg(report)),
     )
     return page

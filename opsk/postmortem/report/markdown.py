@@ -12,6 +12,7 @@ from opsk.postmortem.report.text import (
     format_place,
     format_source,
     format_time,
+    list_moments,
     sanitise,
 )
 from opsk.postmortem.values import Cause, Report
@@ -64,6 +65,8 @@ def _render_root(report: Report) -> list[str]:
     """Return the cause."""
     root = report.root
     if root is None:
+        if describe_owner(report):
+            return []
         return ["No cause was found." if report.state != "ended well" else "Nothing failed.", ""]
     return [
         f"**{root.failure.value}** ({format_percent(root.confidence)} sure): {escape_markdown(root.what)}",
@@ -95,14 +98,18 @@ def _render_alternatives(report: Report) -> list[str]:
 
 def _render_timeline(report: Report) -> list[str]:
     """Render the timeline."""
+    moments = (*report.before, *list_moments(report))[:_MOMENTS]
+    is_timed = any(moment.time_s is not None for moment in moments)
     rows = [
-        f"| {format_time(moment.time_s) or 'unknown'} | {escape_markdown(moment.what)} "
-        f"| {escape_markdown(format_place(moment.place))} |"
-        for moment in (*report.before, *report.timeline)[:_MOMENTS]
+        (f"| {format_time(moment.time_s) or 'unknown'} " if is_timed else "")
+        + f"| {escape_markdown(moment.what)} | {escape_markdown(format_place(moment.place))} |"
+        for moment in moments
     ]
-    return (
-        ["## What happened when (UTC)", "", "| when | what | where |", "| --- | --- | --- |", *rows, ""] if rows else []
-    )
+    if not rows:
+        return []
+    if not is_timed:
+        return ["## What happened, in the order of the log", "", "| what | where |", "| --- | --- |", *rows, ""]
+    return ["## What happened when (UTC)", "", "| when | what | where |", "| --- | --- | --- |", *rows, ""]
 
 
 def _render_missing(report: Report) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from opsk.postmortem.values import Divergence, Finding, Origin, Place
+from opsk.postmortem.values import Divergence, Finding, Moment, Origin, Place, Report
 from opsk.text import escape
 from opsk.units import GIB
 
@@ -25,6 +25,15 @@ def format_time(time_s: float | None) -> str:
     if time_s is None or not 0 <= time_s < _MAX_TIME_S:
         return ""
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:23]
+
+
+def list_moments(report: Report) -> tuple[Moment, ...]:
+    """Return what a timeline shows of a failure; nothing where that would only repeat the cause."""
+    root, moments = report.root, report.timeline
+    repeats = root is not None and all(
+        each.time_s is None and each.what == root.what and each.place == root.where for each in moments
+    )
+    return () if repeats else tuple(moments)
 
 
 def format_place(place: Place) -> str:

@@ -10,6 +10,7 @@ from opsk.cli.postmortem.report import format_report
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.logs.header import parse_log_name
 from opsk.postmortem.reasoning import explain
+from opsk.postmortem.report import render_html, render_markdown
 from opsk.postmortem.values import Report
 
 TOP = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 88, in <module>\n    main()\n'
@@ -89,6 +90,23 @@ def test_the_cause_stands_once_where_it_is_all_that_is_known(tmp_path: Path) -> 
     assert report.root is not None
     lines = format_report(report)
     assert sum(report.root.what in line for line in lines) == 1
+
+
+def test_no_form_of_a_report_repeats_the_cause_as_its_only_event(tmp_path: Path) -> None:
+    report = read(TOP + "KeyError: 'weights'\n", tmp_path)
+    assert report.root is not None
+    assert "What happened" not in render_markdown(report)
+    assert "What happened" not in render_html(report)
+
+
+def test_what_torchrun_saw_is_shown_with_the_exit_code(tmp_path: Path) -> None:
+    torchrun = (
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-02-02_16:56:08\n  host      : gpu012\n"
+        "  rank      : 0 (local_rank: 0)\n  exitcode  : -9 (pid: 76739)\n  error_file: <N/A>\n"
+    )
+    lines = format_report(read("step 1\n" + torchrun, tmp_path))
+    assert any("exitcode: -9" in line for line in lines)
+    assert any("exit code -9 (SIGKILL)" in line for line in lines)
 
 
 def test_events_without_times_are_listed_without_a_column_for_them(tmp_path: Path) -> None:
