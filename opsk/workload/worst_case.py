@@ -41,6 +41,8 @@ _FROZEN = "unknown: part of the model is frozen"
 _OF_TOWER = "unknown: the vision tower of"
 _OF_ADAPTERS = ("unknown: only adapters are trained", "unknown: the weights are quantized")
 _BASE_BITS, _WHOLE_BITS = "adapters.base_bits", "32"
+_RECIPES = frozenset({"torchtune", "llama-factory", "axolotl", "litgpt", "ms-swift"})
+"""Frameworks that run programs of their own, of which a sample is one text."""
 LOWERING = (
     *("plan.tp", "plan.pp", "plan.cp", "plan.vpp", "plan.dp", "plan.global_batch", "plan.sharding", "plan.recompute"),
     "plan.sequence_parallel",
@@ -72,7 +74,7 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
     options = dict(workload.options)
     has_unknown_roles = METHOD not in options and any(name.startswith(ROLE_PREFIXES) for name in options)
     counted = build_largest_shape(options, workload.model.name)
-    if not workload.is_training or has_unknown_roles or (options.get(CHECKED) != "true" and counted is None):
+    if not workload.is_training or has_unknown_roles or not (_is_checked(workload) or counted):
         return None
     assumed: list[Assumption] = []
     if not (_limit_counted if counted is not None else _limit_trained)(options, assumed):
@@ -123,6 +125,11 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
         return None
     has_copies = options.get(_BASE_BITS) == _WHOLE_BITS
     return WorstCase(workload=limited, completions=completions, assumed=tuple(assumed), has_copies=has_copies)
+
+
+def _is_checked(workload: Workload) -> bool:
+    """Return whether a sample is one text or image, as far as the program's text says, or by the framework's recipe."""
+    return workload.framework in _RECIPES or dict(workload.options).get(CHECKED) == "true"
 
 
 def _state_precision(workload: Workload, precision: Precision | None) -> Workload:

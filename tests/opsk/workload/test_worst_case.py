@@ -140,3 +140,9 @@ def test_logits_are_whole_where_the_loss_depends_on_the_release() -> None:
     plan = case.completions[0].plan if case is not None else None
     assert plan is not None
     assert plan.loss is Loss.PLAIN
+
+
+@pytest.mark.parametrize(("framework", "is_known"), [("torchtune", True), ("llama-factory", True), ("trl", False)])
+def test_programs_of_a_framework_take_one_text_as_a_sample(framework: str, *, is_known: bool) -> None:
+    workload = replace(leave_open("plan.sharding"), framework=framework, options=())
+    assert (find_worst_case(workload) is not None) is is_known

@@ -142,3 +142,16 @@ def test_adapters_that_a_module_makes_from_a_section_of_a_file_are_all_that_is_t
     }
     workload = read_script(f"{HEAD}python tune.py --config run.yaml\n", file="job.sh", files=files)
     assert dict(workload.options)["worst.adapters.rank"] == "32"
+
+
+def test_a_program_that_tunes_before_it_generates_has_no_one_length() -> None:
+    source = (
+        "from transformers import AutoModelForCausalLM\n"
+        "from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer\n"
+        "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-0.5B', torch_dtype=torch.bfloat16)\n"
+        "SFTTrainer(model=model, args=SFTConfig('a', max_length=2048, per_device_train_batch_size=2)).train()\n"
+        "GRPOTrainer(model=model, args=GRPOConfig('b', max_completion_length=256)).train()\n"
+    )
+    workload = read_script(f"{HEAD}python both.py\n", file="job.sh", files={"both.py": source})
+    assert "SFTTrainer" in dict(workload.options)["trainable"]
+    assert workload.model.seq == 2048

@@ -50,6 +50,13 @@ def state_python_roles(call: Call, settings: ProgramSettings, findings: Findings
     kind = find_loss(call.function)
     if METHOD in findings.options or not kind:
         return
+    source = settings.source
+    others = source.find_calls("SFTTrainer") if source is not None else ()
+    if kind in names.GENERATING and any(settings.is_active(other) is not False for other in others):
+        # which of the two needs more is not known, and their lengths are different ones
+        findings.options[METHOD] = kind
+        mark_roles_unknown(findings, f"the program starts an SFTTrainer before it, {settings.file}:{call.line}", 0)
+        return
     stated = {name: entry for name in _SETTINGS if (entry := settings.find((name,))) is not None}
     config = ConfigFile(path="", overrides=stated)
     read_preferences(kind, config, findings, usual_bits=32, opaque=settings.closed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -228,10 +228,27 @@ _TAKES_FLAGS = re.compile(
 """Words of programs that may read their command line, themselves or by a module of their own."""
 
 
+_PARSES = re.compile(r"Parser\w*\(|argv|hydra|Fire\(|typer|tyro|click")
+_FUNCTION = re.compile(r"(?:async )?def (\w+)")
+
+
 def takes_flags(source: PythonSource) -> bool:
     """Return whether a program may read its command line; one that only hands numbers of its own on does not."""
     last = min(source.parts.values(), default=len(source.lines))
-    return any(map(_TAKES_FLAGS.search, source.lines[:last]))
+    return any(map(_TAKES_FLAGS.search, source.lines[:last])) or any(map(_PARSES.search, _iterate_taken(source, last)))
+
+
+def _iterate_taken(source: PythonSource, first: int) -> Iterator[str]:
+    """Yield the lines of the functions that a program takes from its modules, whose lines begin behind ``first``."""
+    names = {name.rpartition(".")[2] for name in source.imports}
+    is_taken = False
+    for line in source.lines[first:]:
+        if match := _FUNCTION.match(line):
+            is_taken = match[1] in names
+        elif line[:1].strip():
+            is_taken = is_taken and line[0] in "#)"
+        if is_taken:
+            yield line
 
 
 def collect_settings(program: Program, invocation: Invocation, reading: Reading) -> ProgramSettings:
