@@ -67,6 +67,8 @@ class LayerSums:
     side
         The side of an image, or the length of a sequence, that the first product after the convolutions fixes, at most;
         0 where none does.
+    has_public
+        Whether a public model is among the parts.
     """
 
     first: str
@@ -86,6 +88,7 @@ class LayerSums:
     open_features: int = 0
     pixel_bytes: int = 0
     side: int = 0
+    has_public: bool = False
 
 
 def limit_images(sums: LayerSums, *, parameters: int, side: int) -> int | None:

@@ -131,6 +131,8 @@ def limit_samples(rows: Sequence[LayerSums], known: KnownSizes, *, is_graph: boo
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind is None or not (known.parts or kind is Sample.ROWS):
         return None
+    if known.passes > 1 and (kind is Sample.ROWS or not known.batch):
+        return None  # equations that are solved at any number of points, with derivatives of any order
     cases = [_limit_step(rows, kind, known, batch, places) for batch, places in _list_cases(rows[0], kind, known)]
     if not cases or None in cases:
         return None

@@ -92,6 +92,40 @@ def test_a_layer_that_is_not_known_leaves_no_limit() -> None:
     assert (advice.verdict, advice.room) == (Verdict.UNKNOWN, None)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "from torchvision import models\nMODELS = {'a': models.resnet50}\n",
+        "import timm\n",
+        "from package import make\nother = make()\nother.train()\n",  # it may be a model
+        "from package import make\nother = make()\noptimizer = torch.optim.SGD(other.parameters())\n",
+    ],
+)
+def test_a_model_that_may_be_there_unseen_leaves_no_limit(other: str) -> None:
+    advice = advise(ROWS, head=f"{HEAD}{other}")
+    assert (advice.verdict, advice.room) == (Verdict.UNKNOWN, None)
+
+
+def test_the_name_of_a_program_tells_of_no_other_models_where_all_are_known() -> None:
+    text = TRAIN.format(layers=ROWS, batch=64, data=DATA, head=HEAD)
+    script = SCRIPT.format(flags="").replace("train.py", "train_ppo.py")
+    advice = ADVISER.advise(read_script(script, file="job.sh", files={"train_ppo.py": text}))
+    assert advice.verdict is Verdict.FITS
+    other = ADVISER.advise(read_script(script, file="job.sh", files={"train_ppo.py": f"import transformers\n{text}"}))
+    assert other.verdict is Verdict.FITS  # which it imports for something else
+    text = text.replace("net = Net", "other = make()\nother.eval()\nnet = Net").replace("load, ", "load, make, ")
+    assert ADVISER.advise(read_script(script, file="job.sh", files={"train_ppo.py": text})).verdict is Verdict.UNKNOWN
+
+
+def test_derivatives_at_any_number_of_points_leave_no_limit() -> None:
+    """Equations that a network solves have as many points as the program makes, and derivatives of any order."""
+    text = TRAIN.format(layers=ROWS, batch=64, data=DATA, head=HEAD).replace(
+        "loss = ", "slope = torch.autograd.grad(net(x).sum(), x, create_graph=True)[0]\n    loss = "
+    )
+    advice = ADVISER.advise(read_script(SCRIPT.format(flags=""), file="job.sh", files={"train.py": text}))
+    assert (advice.verdict, advice.room) == (Verdict.UNKNOWN, None)
+
+
 def test_the_frames_of_a_video_are_any_number_of_images() -> None:
     advice = advise(IMAGES, batch=1, head=f"{HEAD}# frames of a video\n")
     assert (advice.verdict, advice.room) == (Verdict.UNKNOWN, None)

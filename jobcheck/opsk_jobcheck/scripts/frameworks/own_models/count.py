@@ -36,6 +36,15 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 SHORT = 2
 _GRAPHS = re.compile(r"(torch_geometric|dgl|torch_scatter|torch_sparse|torch_cluster|ogb)\b")
 """Packages of graphs."""
+_PUBLIC = re.compile(
+    r"torchvision(\.|:)models|^timm\b|torch(\.|:)hub|diffusers|open_clip|segmentation_models_pytorch|efficientnet_pytorch"
+    r"|monai\.networks|transformers(\.|:)(\w+\.)*(Auto\w*Model\w*|\w+For[A-Z]\w+|\w+Model)$"
+)
+"""Packages of public models, and their classes."""
+_MAKES_PUBLIC = re.compile(
+    r"(wide_)?resne[xs]?t\d\w*|vgg\d\w*|densenet\d\w*|create_model|from_pretrained|inception_v3|alexnet"
+)
+"""Functions that make one."""
 _READS_IMAGES = re.compile(
     r"torchvision|PIL|\bcv2|skimage|imageio|timm|albumentations|kornia|monai|nibabel|SimpleITK|tifffile|rasterio|pydicom"
 )
@@ -119,7 +128,7 @@ def follow_program(
         and not (machine.may_train_here or machine.step_reasons or machine.unknown or machine.trained),
         calls=tuple(machine.noted.values()),
         layers=_sum_layers(machine, count),
-        open_layers=_sum_open_layers(machine) if count is not None else None,
+        open_layers=_sum_open_layers(machine) if count is not None and not _is_exact(count, step) else None,
         cut_side=max(machine.sides, default=0),
         batch_size=machine.batch_size,
         places=frozenset(machine.places) if machine.is_whole and count is not None else None,
@@ -133,21 +142,30 @@ def _sum_layers(machine: TrainingSteps, count: Count | None) -> LayerSums | None
     return sum_layers(machine.used.values(), machine.files.rows)
 
 
+def _is_exact(count: Count, step: StepMemory | None) -> bool:
+    """Return whether the parameters of a program and what its step stores have limits without its layers."""
+    return count.parameters.high is not None and step is not None and not step.reason
+
+
 def _sum_open_layers(machine: TrainingSteps) -> OpenLayers | None:
     """Return the sums over all layers with sizes that only the data tell, where each runs once on each sample."""
     files, models = machine.files.rows, list(machine.used.values())
-    if find_calls(files, REPEATS) or not repeat_no_layer(list_classes(models, files)):
+    if machine.has_lost_model or find_calls(files, REPEATS) or not repeat_no_layer(list_classes(models, files)):
         return None
-    rows = [sum_open_layers(models, files, features=features) for features in OPEN_FEATURES]
-    known = tuple(row for row in rows if row is not None)
-    if len(known) < len(rows):
+    rows = sum_open_layers(models, files, OPEN_FEATURES)
+    if not rows or (_name_public_models(files) and not rows[0].has_public):
         return None
     is_graph = any(_GRAPHS.match(name) for file in files for name in file.imports.values())
     reads_images = any(_READS_IMAGES.search(name) for file in files for name in file.imports.values())
     passes = SEVERAL if find_calls(files, {"grad"}) else 1
-    return OpenLayers(
-        rows=known if known[0].open_features else known[:1], is_graph=is_graph, passes=passes, reads_images=reads_images
-    )
+    return OpenLayers(rows=rows, is_graph=is_graph, passes=passes, reads_images=reads_images)
+
+
+def _name_public_models(files: Sequence[File]) -> bool:
+    """Return whether a program imports public models, or calls what makes one."""
+    imported = any(_PUBLIC.search(name) for file in files for name in file.imports.values())
+    called = (name for file in files for calls in file.digest.calls.values() for name, _ in calls)
+    return imported or any(_MAKES_PUBLIC.fullmatch(name) for name in called)
 
 
 def _count(machine: TrainingSteps) -> Count:

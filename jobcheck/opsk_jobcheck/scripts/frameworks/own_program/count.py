@@ -61,6 +61,12 @@ def state_parameters(followed: Followed | None, reading: Reading, inputs: Inputs
     options[COUNTED_STEP] = str(ParameterRange(low=low, high=whole))
 
 
+def has_no_other_models(followed: Followed | None) -> bool:
+    """Return whether all models of a program are known to be of its own."""
+    layers = followed.open_layers if followed is not None else None
+    return layers is not None and not any(row.has_public for row in layers.rows)
+
+
 def has_step(followed: Followed | None) -> bool:
     """Return whether following a program told what one of its steps stores."""
     return followed is not None and followed.step is not None and _limit_step(followed.step) is not None

@@ -35,7 +35,7 @@ from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRA
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import EXAMPLES
 from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON, is_nanotron_file, state_nanotron_file
 from opsk_jobcheck.scripts.frameworks.own_program.adapters import doubt_other_adapters
-from opsk_jobcheck.scripts.frameworks.own_program.count import has_step, state_parameters
+from opsk_jobcheck.scripts.frameworks.own_program.count import has_no_other_models, has_step, state_parameters
 from opsk_jobcheck.scripts.frameworks.own_program.following import fill_calls, follow, is_open
 from opsk_jobcheck.scripts.frameworks.own_program.model import (
     find_weight_format,
@@ -60,6 +60,7 @@ from opsk_jobcheck.scripts.frameworks.python.recipes import (
     find_recipe_framework,
     state_python_recipe,
 )
+from opsk_jobcheck.scripts.frameworks.python.roles import forget_name
 from opsk_jobcheck.scripts.frameworks.python.settings import (
     MAX_ENTRIES,
     ProgramSettings,
@@ -160,6 +161,8 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         followed = followed or follow(settings, program, invocation, reading)
         if not is_public(reading.model_name or "") or has_step(followed):
             state_parameters(followed, reading, find_inputs(settings))
+        if has_no_other_models(followed):
+            forget_name(settings, findings)  # PPO of small networks has no reward model
     if followed is not None:
         reading.trains = True if followed.trains else False if followed.is_other else None
     why, named = settings.closed, reading.model_name

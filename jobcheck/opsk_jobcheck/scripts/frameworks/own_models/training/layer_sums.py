@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from opsk.workload.unstated.layer_limit import ATTENTION, LayerSums
@@ -78,7 +79,7 @@ def sum_rows(rows: Iterable[Module], models: Iterable[Any], names: Collection[st
         row_features=sum(row or 0 for layer, row in zip(layers, features, strict=True) if _is_of_rows(layer)),
         map_features=sum(row or 0 for layer, row in zip(layers, features, strict=True) if not _is_of_rows(layer)),
         width=find_width(weighted),
-        positions=_find_positions(models),
+        positions=find_positions(models),
         products=sum(get_layer_name(layer) == "Linear" or get_layer_name(layer) in ATTENTION for layer in weighted),
         shrinks=any(map(_shrinks, layers)),
         grows=any(get_layer_name(layer) in _UP for layer in layers)
@@ -108,7 +109,13 @@ def runs_layers_once(files: Iterable[File]) -> bool:
 
 def repeat_no_layer(classes: Iterable[ast.ClassDef]) -> bool:
     """Return whether no module of some classes repeats a layer in a loop, or takes parts of a sample for samples."""
-    return not any(_is_module(node) and any(map(_repeats, _list_passes(node))) for node in classes)
+    return not any(map(_repeats_layers, classes))
+
+
+@lru_cache(maxsize=512)
+def _repeats_layers(node: ast.ClassDef) -> bool:
+    """Return whether a class is a module that repeats a layer, or takes parts of a sample for samples."""
+    return _is_module(node) and any(map(_repeats, _list_passes(node)))
 
 
 def _list_passes(node: ast.ClassDef) -> list[ast.stmt]:
@@ -169,12 +176,12 @@ def _counts(loop: ast.For) -> bool:
     return not any(isinstance(node, ast.Name) and node.id == number for part in chosen for node in ast.walk(part))
 
 
-def _find_positions(values: Iterable[Any], name: str = "", depth: int = 0) -> int:
+def find_positions(values: Iterable[Any], name: str = "", depth: int = 0) -> int:
     """Return how many tokens models have learned positions for, the largest number of several; 0 for none."""
     most = 0
     for value in values:
         if isinstance(value, Choice):
-            most = max(most, _find_positions(value.options, name, depth + 1))
+            most = max(most, find_positions(value.options, name, depth + 1))
         elif isinstance(value, Parameter) and _POSITIONS.search(name) and value.shape and len(value.shape) in (2, 3):
             most = max(most, value.shape[-2] or 0)
         elif isinstance(value, Module) and value.is_model and depth < MAX_LAYERS // 64:
@@ -183,8 +190,8 @@ def _find_positions(values: Iterable[Any], name: str = "", depth: int = 0) -> in
                 continue
             for key, part in value.attributes.items():
                 named = key if isinstance(key, str) and not (key == "weight" and name) else name
-                most = max(most, _find_positions([part], named, depth + 1))
-            most = max(most, _find_positions(value.parts, name, depth + 1))
+                most = max(most, find_positions([part], named, depth + 1))
+            most = max(most, find_positions(value.parts, name, depth + 1))
     return most
 
 

@@ -11,14 +11,18 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import Choice, ClassValu
 MAX_NESTED = 64
 
 
-def list_calls(models: Iterable[Any], files: Sequence[File], *, has_functions: bool = True) -> set[str]:
-    """Return the names of what the classes of models call, and functions outside of classes where ``has_functions``."""
-    places = {id(part) for node in list_classes(models, files) for part in node.body}
-    nodes = (node for file in files for row in file.nodes.values() for node in row)
-    places |= {id(node) for node in nodes if has_functions and not isinstance(node, ast.ClassDef)}
-    return {
-        name for file in files for place, calls in file.digest.calls.items() if place in places for name, _ in calls
-    }
+def list_calls(classes: Iterable[ast.ClassDef], files: Sequence[File]) -> tuple[set[str], set[str]]:
+    """Return the names of what classes call, with the functions of files outside of classes, and without these."""
+    inner = {id(part) for node in classes for part in node.body}
+    rows = (node for file in files for row in file.nodes.values() for node in row)
+    outer = {id(node) for node in rows if not isinstance(node, ast.ClassDef)}
+    found: tuple[set[str], set[str]] = set(), set()
+    for file in files:
+        for place, calls in file.digest.calls.items():
+            names = {name for name, _ in calls} if place in inner or place in outer else set()
+            found[0].update(names)
+            found[1].update(names if place in inner else ())
+    return found
 
 
 def list_classes(models: Iterable[Any], files: Iterable[File]) -> list[ast.ClassDef]:

@@ -18,12 +18,13 @@ from opsk_jobcheck.scripts.frameworks.own_models.public_parts import CUT, WHOLE
 from opsk_jobcheck.scripts.frameworks.own_models.training.input_side import find_input_side
 from opsk_jobcheck.scripts.frameworks.own_models.training.layer_sums import (
     MAX_LAYERS,
+    find_positions,
     find_width,
     get_layer_name,
     holds_layers,
     sum_rows,
 )
-from opsk_jobcheck.scripts.frameworks.own_models.training.model_classes import list_calls
+from opsk_jobcheck.scripts.frameworks.own_models.training.model_classes import list_calls, list_classes
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
     ABSENT,
     DATA,
@@ -73,7 +74,7 @@ _LARGE = 1024
 
 
 _SUMMED = ("row_features", "map_features", "sequence_features", "products", "parameters", "pixel_bytes")
-_SWITCHES = ("shrinks", "grows", "attends", "volumes")
+_SWITCHES = ("shrinks", "grows", "attends", "volumes", "has_public")
 _LARGEST = ("channels", "width", "positions", "open_features", "side")
 _NO_LAYERS = LayerSums(
     first="",
@@ -91,35 +92,63 @@ _NO_LAYERS = LayerSums(
 """The sums of a module without layers, a loss above all."""
 
 
-def sum_open_layers(models: Iterable[Any], files: Iterable[File], *, features: int) -> LayerSums | None:
+def sum_open_layers(models: Iterable[Any], files: Iterable[File], sizes: Sequence[int]) -> tuple[LayerSums, ...] | None:
     """Return the sums over all layers of models; ``None`` where a layer is not known, or a size that no data tell.
 
     Of a model that is one of several the largest counts.
 
     Parameters
     ----------
-    features
-        What each size that only the data tell is taken to be.
+    sizes
+        What each size that only the data tell is taken to be; the first alone counts where all are known.
     """
-    models, seen = list(models), set[int]()
-    files = list(files)
-    names, own_names = list_calls(models, files), list_calls(models, files, has_functions=False)
-    total: LayerSums | None = None
+    models, files = list(models), list(files)
+    calls = list_calls(list_classes(models, files), files)
+    groups = list(_iterate_groups(models))
+    results: list[LayerSums] = []
+    for features in sizes:
+        sums = _sum_groups(groups, calls, features)
+        if sums is None:
+            return None
+        results.append(sums)
+        if not sums.open_features:
+            break
+    return tuple(results)
+
+
+_Rows = list[Module | Parameter | None]
+
+
+def _iterate_groups(models: Sequence[Any]) -> Iterator[list[tuple[_Rows, int]]]:
+    """Yield the layers and weights of each model, of every one that it may be, with the positions that it learns."""
+    seen: set[int] = set()
     for model in models:
-        options = [row for row in list_options(model) if row is not ABSENT]
-        most: LayerSums | None = None
+        group: list[tuple[_Rows, int]] = []
         after: set[int] = set()
-        for option in options:
+        for option in list_options(model):
             inner = set(seen)
-            rows = list(_iterate_parts([option], inner))
+            rows = list(_iterate_parts([option], inner)) if option is not ABSENT else []
             after |= inner
-            if not rows:
-                continue  # it was counted
-            sums = _sum_parts(rows, option, (names, own_names), features)
+            if rows:  # it was not counted
+                group.append((rows, find_positions([option])))
+        seen |= after
+        if group:
+            yield group
+
+
+def _sum_groups(
+    groups: Sequence[list[tuple[_Rows, int]]], calls: tuple[set[str], set[str]], features: int
+) -> LayerSums | None:
+    """Return the sums over models; of each group of options the largest counts."""
+    total: LayerSums | None = None
+    for group in groups:
+        most: LayerSums | None = None
+        for rows, positions in group:
+            sums = _sum_parts(rows, calls, features)
             if sums is None:
                 return None
+            sums = replace(sums, positions=positions)
             most = sums if most is None else _join(most, sums, max)
-        seen |= after
         if most is not None:
             total = most if total is None else _join(total, most, sum)
     return total
@@ -134,9 +163,7 @@ def _join(first: LayerSums, second: LayerSums, combine: Callable[[tuple[int, int
     return replace(first if first.map_features else second, patch=patch, **changes)
 
 
-def _sum_parts(
-    rows: list[Module | Parameter | None], model: Any, calls: tuple[set[str], set[str]], features: int
-) -> LayerSums | None:
+def _sum_parts(rows: _Rows, calls: tuple[set[str], set[str]], features: int) -> LayerSums | None:
     """Return the sums over the layers and weights of one model; ``calls`` of its program, and of its classes alone."""
     names, own_names = calls
     if len(rows) > MAX_LAYERS or None in rows:
@@ -147,7 +174,7 @@ def _sum_parts(
     layers = [_fill(row, features) for row in modules if not _is_public(row) and _find_transformer(row) is None]
     own = [_count_own(row, features) for row in rows if isinstance(row, Parameter)]
     weights = [_count_weights(row[0]) for row in layers]
-    sums = sum_rows([row[0] for row in layers], [model], names)
+    sums = sum_rows([row[0] for row in layers], (), names)
     if sums is None:
         is_loss = not any(weights) and None not in weights
         sums = _NO_LAYERS if is_loss else None
@@ -161,6 +188,7 @@ def _sum_parts(
     return replace(
         sums,
         side=side,
+        has_public=bool(public or shapes),
         parameters=sum(row or 0 for row in weights)
         + sum(row[0] for row in (*own, *filter(None, public)))
         + sum(total_parameters(shape) for shape in shapes),

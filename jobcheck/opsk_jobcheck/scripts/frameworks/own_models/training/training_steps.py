@@ -27,6 +27,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     FunctionValue,
     Module,
     Tensor,
+    is_unknown,
+    list_options,
 )
 
 MAX_STEPS_OF_LOOPS = 10_000
@@ -40,6 +42,10 @@ _READS = frozenset(
 """Methods of loggers, meters and optimizers, which save nothing for the backward pass."""
 _PREPARES = frozenset({"prepare", "setup", "setup_dataloaders", "prepare_data_loader", "prepare_model"})
 """Methods of Accelerate and of Lightning's Fabric that return what they are given, or one around it."""
+_OF_MODELS = frozenset(
+    {"parameters", "named_parameters", "get_parameters", "train", "eval", "modules", "children", "requires_grad_"}
+)
+"""Methods of models, and of what trains one: what has one of them and is not known may be a model of any size."""
 _METRICS = re.compile(
     r"(Binary|Multiclass|Multilabel)?(Accuracy|F1Score|AUROC|Precision|Recall|JaccardIndex|ConfusionMatrix|AveragePrecision)"
     r"|MeanMetric|R2Score|MetricCollection|MeanAbsoluteError|PeakSignalNoiseRatio"
@@ -60,6 +66,7 @@ class TrainingSteps(DataSets):
         super().__init__(files, settings, max_steps)
         self.inputs = inputs or Inputs()
         self.has_input, self.is_usual = False, False
+        self.has_lost_model = False
         self.step_memories: list[StepMemory] = []
         self.step_reasons: list[str] = []
         self.is_in_loop, self.is_sure_loop = False, False
@@ -122,6 +129,8 @@ class TrainingSteps(DataSets):
         self, owner: Any, name: str, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame
     ) -> Any:
         """Return the result of a method that is not the program's; ``fit`` of Lightning's trainer trains."""
+        if name in _OF_MODELS and any(option is DATA or is_unknown(option) for option in list_options(owner)):
+            self.has_lost_model = True
         model = positional[0] if positional else keywords.get("model")
         if name == "fit" and isinstance(model, Module) and model.definition is not None and not self.is_in_loop:
             given = positional[1] if len(positional) > 1 else None

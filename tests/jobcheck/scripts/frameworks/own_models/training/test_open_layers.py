@@ -16,7 +16,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.training.layer_sums import (
 )
 from opsk_jobcheck.scripts.frameworks.own_models.training.model_classes import list_calls, list_classes
 from opsk_jobcheck.scripts.frameworks.own_models.training.open_layers import CHANNELS, SQUARE, sum_open_layers
-from opsk_jobcheck.scripts.frameworks.own_models.values import Choice
+from opsk_jobcheck.scripts.frameworks.own_models.values import Choice, File
 from tests.jobcheck.scripts.frameworks.own_models.training.test_forward import PROGRAMS, STEPS
 from tests.jobcheck.scripts.frameworks.own_models.training.test_layer_sums import HEAD, make_models
 
@@ -27,9 +27,14 @@ CLASS = (
 )
 
 
+def sum_one(models: list[Any], files: list[File], features: int) -> LayerSums | None:
+    rows = sum_open_layers(models, files, (features,))
+    return rows[0] if rows else None
+
+
 def read_layers(layers: str, *, head: str = "", features: int = 1024, forward: str = "x") -> LayerSums | None:
     models, file = make_models(HEAD + head + CLASS.format(layers=layers, forward=forward))
-    return sum_open_layers(models[-1:], [file], features=features)
+    return sum_one(models[-1:], [file], features)
 
 
 def test_a_size_that_only_the_data_tell_is_taken_to_be_one_number() -> None:
@@ -64,8 +69,8 @@ def test_a_size_that_no_data_tell_leaves_no_limit(layer: str) -> None:
 
 def test_of_a_model_that_is_one_of_several_the_largest_counts() -> None:
     models, file = make_models(f"{HEAD}small, large = nn.Linear(4, 8), nn.Linear(4, 80)\n")
-    sums = sum_open_layers([Choice(tuple(models))], [file], features=64)
-    both = sum_open_layers(models, [file], features=64)
+    sums = sum_one([Choice(tuple(models))], [file], 64)
+    both = sum_one(models, [file], 64)
     assert sums is not None
     assert both is not None
     assert (sums.parameters, both.parameters) == (4 * 80 + 80, 4 * 80 + 80 + 4 * 8 + 8)
@@ -143,8 +148,8 @@ def test_only_the_classes_of_the_models_and_their_passes_repeat_layers() -> None
 
 def test_what_other_classes_call_is_no_call_of_a_model() -> None:
     models, file = make_models(HEAD + BUILDERS.replace("x = self.first(x)", "x = F.interpolate(x)"))
-    calls = list_calls(models, [file])
-    assert "append" in calls
+    calls, of_classes = list_calls(list_classes(models, [file]), [file])
+    assert "append" in calls & of_classes
     assert "interpolate" not in calls
 
 
@@ -152,7 +157,7 @@ def test_what_other_classes_call_is_no_call_of_a_model() -> None:
 def test_what_pytorch_saves_is_below_the_limit_of_samples_of_that_size(step: dict[str, Any]) -> None:
     """The programs were measured, see ``steps.toml``; the limit knows their layers, and how large a sample is."""
     models, file = make_models((PROGRAMS / f"{step['program']}.py").read_text(encoding="utf-8"))
-    sums, shape = sum_open_layers(models, [file], features=64), step["inputs"][0][0]
+    sums, shape = sum_one(models, [file], 64), step["inputs"][0][0]
     if sums is None or "saved_bytes" not in step or find_calls([file], REPEATS):
         return
     if not repeat_no_layer(list_classes(models, [file])):
