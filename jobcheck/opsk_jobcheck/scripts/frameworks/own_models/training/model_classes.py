@@ -16,13 +16,13 @@ def list_calls(classes: Iterable[ast.ClassDef], files: Sequence[File]) -> tuple[
     inner = {id(part) for node in classes for part in node.body}
     rows = (node for file in files for row in file.nodes.values() for node in row)
     outer = {id(node) for node in rows if not isinstance(node, ast.ClassDef)}
-    found: tuple[set[str], set[str]] = set(), set()
+    both: tuple[set[str], set[str]] = set(), set()
     for file in files:
         for place, calls in file.digest.calls.items():
             names = {name for name, _ in calls} if place in inner or place in outer else set()
-            found[0].update(names)
-            found[1].update(names if place in inner else ())
-    return found
+            both[0].update(names)
+            both[1].update(names if place in inner else ())
+    return both
 
 
 def list_classes(models: Iterable[Any], files: Iterable[File]) -> list[ast.ClassDef]:

@@ -55,10 +55,10 @@ def test_the_area_is_at_least_that_of_any_input_that_fits(
     sides = [height, width]
     for kernel, stride, padding in steps:
         rows.append(("Conv2d", (4, 4, kernel, stride, padding)))
-        sides = [(side + 2 * padding - kernel) // stride + 1 for side in sides]
+        sides = [(row + 2 * padding - kernel) // stride + 1 for row in sides]
         if min(sides) < 1:
             return
     rows.append(("Linear", (4 * sides[0] * sides[1], 3)))
-    found = find_input_side(make(*rows), set())
+    side = find_input_side(make(*rows), set())
     if max(height, width) <= 2 * min(height, width):
-        assert found == 0 or found**2 >= height * width
+        assert side == 0 or side**2 >= height * width
