@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from opsk.costmodel.efficiency.default import DEFAULT
+from opsk.costmodel.uncertainty.case_spread import find_plan_log_sigma
+from opsk.costmodel.uncertainty.chance import COVERED_SIGMAS
 from opsk.diagnosis.losses.observation import (
     Axis,
     GpuActivity,
@@ -36,6 +40,7 @@ def observed(job: Simulated, *, without: Sequence[str] = ()) -> Observation:
                 OtherPlan(what=what, step_s=step_s, fit_probability=fit, only_recomputes_less=leaner)
                 for what, step_s, fit, leaner in job.others
             ),
+            plan_error=math.expm1(COVERED_SIGMAS * find_plan_log_sigma(DEFAULT.spread)),
         ),
         steps=tuple(MeasuredStep(iteration=step, seconds=seconds, at_s=at) for step, seconds, at in job.steps),
         checkpoints=tuple(Pause(iteration=step) for step in job.checkpoints),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
@@ -68,6 +69,11 @@ def narrow_log_sigma(log_sigma: float, offset_log_sigma: float, known_log_sigma:
     """Return the spread where a site's offset is known better than that of the sources it was estimated from."""
     gained = max(offset_log_sigma**2 - known_log_sigma**2, 0.0)
     return max(log_sigma**2 - gained, (_MIN_SHARE * log_sigma) ** 2) ** 0.5 if gained else log_sigma
+
+
+def find_plan_log_sigma(spread: Spread) -> float:
+    """Return the spread of the ratio of two plans' times on one machine: what a site's runs have in common cancels."""
+    return math.sqrt(max(spread.time_log_sigma**2 - spread.time_offset_log_sigma**2, 0.0))
 
 
 def assumed_inputs(assumed: Iterable[str]) -> tuple[int, int]:

@@ -124,6 +124,7 @@ def find_wrong_plan(situation: Situation) -> Suspicion | None:
     lean = find_leaner_plan(predicted)
     own_s = predicted.step_s if lean is None else lean.step_s
     error = predicted.step_s / predicted.low_s if 0 < predicted.low_s < predicted.step_s else 1.0
+    error = min(error, 1.0 + predicted.plan_error) if predicted.plan_error > 0 else error
     better = [
         other
         for other in predicted.others

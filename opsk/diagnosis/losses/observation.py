@@ -60,6 +60,9 @@ class Prediction:
         Model FLOP utilisation [ratio].
     others
         Other plans for the same training.
+    plan_error
+        How far the ratio of two plans' times here may be from its prediction, where that is known [ratio]: less than
+        a time may be, for what all runs of a site have in common cancels. 0 is not known.
     """
 
     low_s: float
@@ -69,6 +72,7 @@ class Prediction:
     network: Mapping[str, Axis] = field(default_factory=dict)
     mfu: float | None = None
     others: tuple[OtherPlan, ...] = ()
+    plan_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

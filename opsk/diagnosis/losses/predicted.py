@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable, PredictionTable
+from opsk.costmodel.uncertainty.case_spread import find_plan_log_sigma
+from opsk.costmodel.uncertainty.chance import COVERED_SIGMAS
 from opsk.diagnosis.losses.observation import Axis, GpuActivity, Observation, OtherPlan, Prediction
 from opsk.diagnosis.losses.step_times import compute_sigma
 from opsk.diagnosis.losses.values import Cause, Losses
@@ -71,6 +74,7 @@ def predict_plan(model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency
             _build_other_plan(table, row, what, is_leaner=is_leaner)
             for row, (what, _, is_leaner) in enumerate(near, start=1)
         ),
+        plan_error=math.expm1(COVERED_SIGMAS * find_plan_log_sigma(efficiency.spread)),
     )
 
 

@@ -8,7 +8,6 @@ compares these with: the best plan on measured ground, the plain one, the one wi
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from opsk.costmodel.efficiency.cases import classify_kind
 from opsk.costmodel.efficiency.evidence import AXES, STATES, WEIGHTS, WIDE_TP, Evidence, find_evidence, list_measured
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import SCHEDULES, SHARDINGS, BoolColumn
+from opsk.costmodel.uncertainty.case_spread import find_plan_log_sigma
 from opsk.costmodel.uncertainty.verdict import FITS_FROM
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.result import Candidate, SearchResult
@@ -202,12 +202,8 @@ class _Selection:
         return count_features(candidate.plan, cluster.node.hb_domain_gpus)
 
     def _find_range(self, candidate: Candidate) -> float:
-        """Return by how much a step may be longer than predicted beside that of another plan [ratio].
-
-        What all runs of a site have in common changes no order of plans.
-        """
-        spread = select_case(self.cases, candidate.plan).efficiency.spread
-        return math.sqrt(max(spread.time_log_sigma**2 - spread.time_offset_log_sigma**2, 0.0))
+        """Return by how much a step may be longer than predicted beside that of another plan [ratio]."""
+        return find_plan_log_sigma(select_case(self.cases, candidate.plan).efficiency.spread)
 
 
 def _sort(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:

@@ -8,7 +8,13 @@ import pytest
 
 from opsk.costmodel.efficiency.cases import Case, SoftwareOffset
 from opsk.costmodel.efficiency.efficiency import Efficiency, Spread
-from opsk.costmodel.uncertainty.case_spread import apply_case_spread, assumed_inputs, narrow_log_sigma, widen_spread
+from opsk.costmodel.uncertainty.case_spread import (
+    apply_case_spread,
+    assumed_inputs,
+    find_plan_log_sigma,
+    narrow_log_sigma,
+    widen_spread,
+)
 
 SPREAD = Spread(
     time_log_sigma=0.1,
@@ -73,3 +79,8 @@ def test_what_a_site_knows_of_itself_narrows_its_ranges() -> None:
 def test_a_known_offset_leaves_what_differs_between_runs() -> None:
     assert narrow_log_sigma(0.1, 0.2, 0.01) == pytest.approx(0.07)  # seven tenths stay
     assert narrow_log_sigma(0.1, 0.2, 0.3) == 0.1  # what is known worse narrows nothing
+
+
+def test_what_a_site_s_runs_have_in_common_cancels_between_plans() -> None:
+    assert find_plan_log_sigma(Spread(time_log_sigma=0.25, time_offset_log_sigma=0.2)) == pytest.approx(0.15)
+    assert find_plan_log_sigma(Spread(time_log_sigma=0.1, time_offset_log_sigma=0.2)) == 0.0
