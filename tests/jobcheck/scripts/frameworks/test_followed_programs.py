@@ -261,3 +261,38 @@ def test_a_batch_that_is_cut_for_the_steps_of_accumulation_is_not_that_of_a_gpu(
         workload = read_script(f"{HEAD}python train.py\n", file="job.sh", files=files)
         assert workload.plan.micro_batch == micro_batch
         assert dict(workload.options).get("worst.micro_batch") == (None if micro_batch else "4")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("$SCRATCH/models/Qwen2.5-7B", "Qwen2.5-7B"),
+        ('"${SLURM_SUBMIT_DIR}/ckpts/Qwen2.5-7B-mine/checkpoint-200/"', "Qwen2.5-7B-mine"),
+        ("$SCRATCH/models/mine", None),
+        ("$SCRATCH/Qwen2.5-7B/$RUN", None),
+        ("$SCRATCH-Qwen2.5-7B", None),
+    ],
+)
+@pytest.mark.parametrize("flag", ["--model_name_or_path", "--base"])
+def test_the_end_of_a_path_names_the_model(path: str, name: str | None, flag: str) -> None:
+    """The beginning is a variable of the environment; a program may have a flag of its own for it."""
+    program = (
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        f"parser.add_argument('{flag}', dest='model_path')\nargs = parser.parse_args()\n"
+        + TRAINS.format(name="args.model_path", batch="3")
+    )
+    more = "--num_train_epochs 1 --save_steps 5 --logging_steps 5" if flag != "--base" else ""
+    assert summarise(read(IMPORTS + program, f"python train.py {flag} {path} {more}"))[0] == name
+
+
+def test_a_batch_that_is_handed_to_the_trainer_is_that_of_a_gpu() -> None:
+    program = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--batch_size', type=int)\n"
+        "parser.add_argument('--num_train_epochs', type=int, default=1)\n"
+        "parser.add_argument('--save_steps', type=int, default=1)\nargs = parser.parse_args()\n"
+        + TRAINS.format(name="'Qwen/Qwen2.5-7B'", batch="args.batch_size")
+    )
+    command = "python train.py --num_train_epochs 2 --save_steps 5 --batch_size 3"
+    assert read(IMPORTS + program, command).plan.micro_batch == 3
+    doubted = read(IMPORTS + program.replace("per_device_train_batch_size=args.batch_size, ", ""), command)
+    assert doubted.plan.micro_batch is None

@@ -141,6 +141,8 @@ _FOLDERS_OF_STEPS = re.compile(
     re.IGNORECASE,
 )
 """Names of folders that say how far a model was trained, not which one it is."""
+_KNOWN_END = re.compile(r"\N{HORIZONTAL ELLIPSIS}/([\w./-]{1,150})/?$")
+"""What is known of a path behind the last part that is not."""
 _NAME = re.compile(r"[\w.-]{1,96}(?:/[\w.-]{1,96})?")
 
 
@@ -149,7 +151,8 @@ def read_model(config: ConfigFile, invocation: Invocation, reading: Reading) -> 
     overridden = _state_overrides(config.entry("config_overrides"), config, reading) or _state_flags(config, reading)
     entry = _find_first(config, "config_name", "model_name_or_path", "model_name", "model", "base_model", "model_path")
     if entry is not None and entry.why:
-        mark_all_unknown(reading.findings, SHAPE, entry.why, entry.line)
+        if not name_known_end(entry, reading):
+            mark_all_unknown(reading.findings, SHAPE, entry.why, entry.line)
         return
     if entry is None or not isinstance(entry.value, str) or not entry.value:
         kind = config.entry("model_type")
@@ -169,6 +172,19 @@ def find_public_name(given: Mapping[str, Entry]) -> str | None:
         if isinstance(value, str) and len(value) < MAX_NAME and is_public(value):
             return value
     return None
+
+
+def name_known_end(entry: Entry, reading: Reading) -> bool:
+    """Take the public model that the end of a path names whose beginning is not known; return whether it names one.
+
+    ``--model_name_or_path $SCRATCH/models/Qwen2.5-7B`` does.
+    """
+    match = _KNOWN_END.search(entry.text[-MAX_NAME:])
+    name = find_folder_name(match[1]) if match is not None else ""
+    if not name or not is_public(name):
+        return False
+    reading.model_name = name
+    return True
 
 
 def name_model(entry: Entry, invocation: Invocation, reading: Reading) -> None:

@@ -11,7 +11,7 @@ from opsk.workload.public_models.measured import find_measured, is_public
 from opsk.workload.unstated.open_models import HAS_OTHER_PARTS
 from opsk.workload.unstated.sizes import find_side
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, UNNAMED, name_model
+from opsk_jobcheck.scripts.frameworks.huggingface.model import MAX_NAME, UNNAMED, name_known_end, name_model
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.scripts.frameworks.huggingface.trainable import is_only_about_adapters
 from opsk_jobcheck.scripts.frameworks.huggingface.trainer import BUILT_IN_PYTHON
@@ -67,6 +67,9 @@ def state_model(settings: ProgramSettings, invocation: Invocation, reading: Read
     if all(name in findings.values for name in SHAPE):
         return
     entry = _find_model(settings)
+    if entry is None and (given := _find_given_path(settings)) is not None and name_known_end(given, reading):
+        _forget_reasons(reading)
+        return
     if entry is None or entry.why or not isinstance(entry.value, str):
         state_open_models([(call, _find_name(call)) for call in _list_loads(settings)], settings, reading)
         return
@@ -112,6 +115,14 @@ def _doubt_shape(settings: ProgramSettings, reading: Reading) -> None:
             if stated is not None and stated != getattr(shape, field.removeprefix("model.")):
                 why = f"the program may load {name[:80]}, which is of another shape"
                 reading.findings.mark_unknown(field, why, entry.line, file=entry.file)
+
+
+def _find_given_path(settings: ProgramSettings) -> Entry | None:
+    """Return the setting of the command that names the model by a path which is not known in full."""
+    if len(list_loaded(settings)) > 1:
+        return None
+    rows = [entry for name, entry in settings.given if get_last_name(name) in MODELS and entry.why]
+    return rows[0] if len(rows) == 1 else None
 
 
 def _find_model(settings: ProgramSettings) -> Entry | None:

@@ -237,6 +237,7 @@ def read_own_parts(invocation: Invocation, reading: Reading, *, is_trl: bool = F
     check_samples(invocation, "\n".join(settings.source.lines), findings)
     if does_train(settings.source) and not _may_start_trainer(settings, reading):
         _state_batch_of_own_loop(settings, invocation, reading)
+    _state_passed_batch(settings, reading)
     if WEIGHTS not in findings.options:
         read_weights(find_weight_format(settings), findings)
     state_loss(settings, reading)
@@ -250,6 +251,16 @@ def read_own_parts(invocation: Invocation, reading: Reading, *, is_trl: bool = F
     _doubt_ranks(explain_spread(settings, invocation, findings.get("plan.gpus")), invocation, reading)
     check_loading(settings, findings)
     state_worst_case(settings, invocation, reading, lambda: followed or follow(settings, program, invocation, reading))
+
+
+def _state_passed_batch(settings: ProgramSettings, reading: Reading) -> None:
+    """State the batch of a GPU that the program hands to the Trainer: ``--batch_size`` alone may be that of all."""
+    findings, entry = reading.findings, settings.find(FIELDS["plan.micro_batch"])
+    if "plan.micro_batch" in findings.values or entry is None or entry.why:
+        return
+    doubt = findings.unknown.pop("plan.micro_batch", None)
+    if state_count(reading, "plan.micro_batch", entry) is None and doubt is not None:
+        findings.unknown["plan.micro_batch"] = doubt
 
 
 def _doubt_flags(settings: ProgramSettings, invocation: Invocation, reading: Reading) -> None:
