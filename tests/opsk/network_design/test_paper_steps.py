@@ -91,8 +91,8 @@ def test_a_bubble_that_few_micro_batches_do_not_lengthen_brings_figures_8_and_10
     for point in points:
         if (
             point.figure == "10, short bubble"
-        ):  # a shorter bubble lengthens no step, but a plan that fits more surely may
-            assert point.step_s <= own[point.global_batch, point.hb_domain] * 1.03
+        ):  # chosen by speed and chance to fit
+            assert point.step_s <= own[point.global_batch, point.hb_domain] * 1.05
 
 
 def test_only_tensor_pipeline_and_data_parallelism_are_searched(points: tuple[FigurePoint, ...]):
