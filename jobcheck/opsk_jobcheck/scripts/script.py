@@ -339,7 +339,7 @@ def _read(
         options=tuple(sorted(findings.options.items())),
         evidence=tuple(findings.evidence.values()),
         own_names=reading.own_names,
-        command_line=command.line if command is not None else 0,
+        command_line=_find_line(command, findings),
         facts=facts,
         missing_files=_list_missing_files(reading),
         unknown=tuple(findings.unknown.values()),
@@ -396,6 +396,14 @@ def _find_own_command(result: Run, commands: Sequence[Invocation], reading: Read
         trains = (entry for entry in programs[:MAX_PROGRAMS] if does_train(find_source(entry, reading)))
         return next(trains, programs[-1])
     return programs[-1] if programs else command
+
+
+def _find_line(command: Invocation | None, findings: Findings) -> int:
+    """Return the line of the script on which a command starts; 0 for none, and for one of another script."""
+    if command is None:
+        return 0
+    file, line = findings.locate(command.line)
+    return line if file == findings.file else 0
 
 
 def _is_script(word: Text) -> bool:

@@ -82,3 +82,11 @@ def test_a_training_that_is_not_known_is_counted() -> None:
     assert any("1 not predicted" in row for row in lines(advice))
     assert adviser.advise(read(f"{unknown}\n{PRETRAIN}")).verdict is Verdict.UNKNOWN
     assert adviser.advise(read(f"{unknown}\n{TUNE}")).verdict is Verdict.OOM
+
+
+def test_the_line_of_a_training_is_that_of_the_script_and_of_no_other() -> None:
+    train = "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --bf16 true"
+    head = "#!/bin/bash\n#SBATCH --gres=gpu:1\n"
+    assert read_script(f"{head}{train}\n", file="job.sh").command_line == 3
+    inner = {"inner.sh": f"{train} --max_length 512\n"}
+    assert read_script(f"{head}bash inner.sh\n", file="job.sh", files=inner).command_line == 0
