@@ -11,7 +11,7 @@ from opsk.postmortem.values import TRIFLE
 from opsk.units import KIB
 
 SURVIVED_BY_SCRIPTS = ("shell.not_found", "shell.not_found_localised", "shell.module_unknown", "shell.syntax")
-_IN_SCRIPT = re.compile(r": (?:line )?\d{1,6}: |Lmod|[Mm]odule|Conda|Environment")
+_IN_SCRIPT = re.compile(r": (?:line )?\d{1,6}: |Lmod|[Mm]odule|[Cc]onda\b|Conda|Environment|given prefix")
 _SCRIPT_GOES_ON_BYTES = 8192
 _SETS_UP = re.compile(
     r": (?:line )?\d{1,6}: "

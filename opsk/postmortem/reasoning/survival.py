@@ -52,6 +52,9 @@ _CAUGHT = _OF_A_RUN - {FailureClass.NUMERIC, FailureClass.CANCELLED}
 """Programs catch what raises these, say so, and go on with something else; numbers that went wrong stay wrong."""
 
 
+_WHILE_AT_WORK = (FailureClass.TIME_LIMIT, FailureClass.PREEMPTED)
+_OF_SET_UP = ("shell.", "packages.")
+"""A script that one of its first lines ends does not work until its time is up."""
 _ENDS_PROGRAMS = ("shell.", "args.", "build.", "process.", "program.", "launcher.", "slurm.", "mpi.", "batch.")
 """Families whose words are a program's last, or a launcher's or shell's on one that has ended."""
 _OF_A_TOOL = re.compile(
@@ -133,6 +136,7 @@ def demote_survived(
     runs = _find_last(each for each in findings if each.signature == _RUN_BEGINS and _is_followed(each, ranks))
     late = _find_last(each for each in findings if each.role is Role.ROOT and not is_labelled(each))
     ended = _find_last(each for each in findings if each.role is Role.ROOT and each.fields.get("level") == "JOB")
+    timed_out = _find_last(each for each in findings if each.role is Role.ROOT and each.failure in _WHILE_AT_WORK)
     often = Counter[str]()
     for each in findings:
         often[each.source] += each.count if _is_failure_of_program(each) else 0
@@ -169,6 +173,8 @@ def demote_survived(
         if finding.signature in _MEETS and not has_failed and is_of_one and not is_labelled(finding):
             return order < _find_step_before_last(source, ranks) or goes_on(finding, timed_bytes=0)
         if finding.failure in _OF_A_RUN and last[source] < runs.get(source, -1) and is_of_one:
+            return True
+        if finding.signature.startswith(_OF_SET_UP) and is_of_one and order < timed_out.get(source, -1):
             return True
         is_caught = not _ends_program(finding) or often[source] >= _MANY
         if finding.failure in _CAUGHT and is_caught and works_on(source):

@@ -63,6 +63,14 @@ def test_conda_that_was_not_set_up_ended_nothing_where_python_ran(tmp_path: Path
     assert named(explain_text(tmp_path, lines[0])) == "config"
 
 
+def test_a_shell_that_conda_was_not_set_up_for_is_no_cause_of_what_ran_below_it(tmp_path: Path) -> None:
+    refused = "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.\n"
+    end = "slurmstepd: error: *** JOB 71 ON n012 CANCELLED AT 2026-01-05T11:00:00 DUE TO TIME LIMIT ***\n"
+    assert named(explain_text(tmp_path, refused + WORK + end)) == "time_limit"
+    assert named(explain_text(tmp_path, refused + end)) == "time_limit"
+    assert named(explain_text(tmp_path, refused)) == "config"
+
+
 def test_what_a_launcher_had_buffered_is_no_other_run(tmp_path: Path) -> None:
     raised = (
         'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    step()\n'
