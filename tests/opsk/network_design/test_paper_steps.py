@@ -89,9 +89,7 @@ def test_a_bubble_that_few_micro_batches_do_not_lengthen_brings_figures_8_and_10
     own = {(p.global_batch, p.hb_domain): p.step_s for p in points if p.figure == "10"}
     assert own[256, 32_768] / own[256, 8] > 0.80
     for point in points:
-        if (
-            point.figure == "10, short bubble"
-        ):  # chosen by speed and chance to fit
+        if point.figure == "10, short bubble":  # chosen by speed and chance to fit
             assert point.step_s <= own[point.global_batch, point.hb_domain] * 1.05
 
 
