@@ -16,6 +16,7 @@ _RAY_TASK = re.compile(
 """Ray names the exception of a task before it prints the task's own frames and, last, the exception."""
 _HEAD_OF_TRACEBACK = TRACEBACK.decode()
 _HEAD_ALONE = "Traceback (most recent call last):"
+_STATES_LEVEL = re.compile(r"(?:level|severity|levelname)\W{1,5}(?:error|critical|fatal)", re.IGNORECASE)
 _BOX = ("│", "╭", "╰", "|", "+")
 """Rich draws tracebacks in a box; the exception stands below it."""
 _FLAT = 'File "'
@@ -70,6 +71,15 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|<frozen |/
 """Files of these frames are libraries': the frame above them is of the program."""
 _CHAINS = {"During handling of the above exception": "during", "The above exception was the direct cause": "cause"}
 """How Python joins two tracebacks: an exception was raised while another one was handled, or in its place."""
+
+
+def is_quoted(line: LogLine) -> bool:
+    """Return whether a whole traceback stands in one line of data, with marks for its line ends: nobody raised it here.
+
+    A logger that writes JSON does so as well, and states the level.
+    """
+    rest = line.text.partition(_HEAD_ALONE)[2]
+    return rest.lstrip("\\").startswith("n") and rest.startswith("\\") and _STATES_LEVEL.search(line.text) is None
 
 
 def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int] | None:

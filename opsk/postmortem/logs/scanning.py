@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from opsk.postmortem.logs.below import read_cpp_exception, read_hosts, read_jax_tasks, read_torchrun_report
-from opsk.postmortem.logs.exceptions import is_plain_end, read_exception, read_raised
+from opsk.postmortem.logs.exceptions import is_plain_end, is_quoted, read_exception, read_raised
 from opsk.postmortem.logs.header import Heading, LineClock, NamedRank, parse_log_name
 from opsk.postmortem.logs.kernel import scan_quoted_xids
 from opsk.postmortem.logs.lines import REACH_BYTES, LogLine, find_label_ranks, find_line, read_fields
@@ -21,7 +21,14 @@ from opsk.postmortem.logs.openings import Opening
 from opsk.postmortem.logs.pieces import BROKEN, Piece, ReadLimits, describe_limits, open_log, read_limited_pieces
 from opsk.postmortem.logs.printers import Labels, LogEnd, find_printer, resolve_rank
 from opsk.postmortem.logs.progress import LabelTail, ProgressEnds
-from opsk.postmortem.logs.scripts import SURVIVED_BY_SCRIPTS, find_trifle, goes_on, is_last_word, is_near_end
+from opsk.postmortem.logs.scripts import (
+    SURVIVED_BY_SCRIPTS,
+    find_trifle,
+    goes_on,
+    is_last_word,
+    is_near_end,
+    is_stopped_server,
+)
 from opsk.postmortem.signatures.signature import Signature, signatures
 from opsk.postmortem.values import FailureClass, Finding, Origin, Place, RankProgress, Role
 
@@ -228,6 +235,8 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         role = Role.ADVICE
     elif signature.id in SURVIVED_BY_SCRIPTS:
         fields |= find_trifle(piece, line)
+    if is_stopped_server(piece, line):
+        role = Role.ADVICE
     if signature.follow == "last" and not (
         is_last_word(piece, line) and state.gathered.total(signature.id) <= _MAX_LAST_WORDS
     ):
@@ -256,6 +265,8 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         fields |= raised
         role = Role.CASCADE if is_plain_end(raised["type"]) else role
     elif signature.follow == "exception":
+        if is_quoted(line):
+            return
         exception = read_exception(piece.data, line)
         if exception is not None:
             extra, text, begin = exception

@@ -49,6 +49,11 @@ _DONE = re.compile(
     rb"|wrote|written)\b"
 )
 _DONE_BYTES = 400
+_SERVER_KILLED = re.compile(
+    r": line \d{1,6}: +\d{1,10} Killed .{0,200}?(?:api_server|launch_server|\bserve\b|[_-]server\b|server\.py|ray start"
+    r"|tensorboard|nvidia-smi|dcgmi|vmstat|iostat|\btop\b|tail -f|monitor)"
+)
+"""Servers and monitors do not end by themselves: scripts start them in the background and kill them at the end."""
 _WORKED_BYTES = 4 * KIB
 """Before this much of output there was more than the beginning of a script."""
 _LAST_BYTES = 1024
@@ -86,6 +91,13 @@ def find_trifle(piece: Piece, line: LogLine) -> dict[str, str]:
     above = piece.data[max(0, line.start - _DONE_BYTES) : line.start]
     is_after = piece.offset + line.start >= _WORKED_BYTES or _DONE.search(above) is not None
     return {TRIFLE: "yes" if is_after else "if_done"}
+
+
+def is_stopped_server(piece: Piece, line: LogLine) -> bool:
+    """Return whether a shell says that a server was killed that a script had started, after its work was done."""
+    if _SERVER_KILLED.search(line.text) is None:
+        return False
+    return _DONE.search(piece.data[max(0, line.start - _DONE_BYTES) : line.start]) is not None
 
 
 def is_last_word(piece: Piece, line: LogLine) -> bool:

@@ -83,6 +83,19 @@ GOOD = {
         "Captured: ValueError: shapes (3,4) and (5,) not aligned\n"
         "======================== 11 passed, 1 xfailed in 3.21s =========================\n"
     ),
+    "tests that passed, with what one of them printed": (
+        "============================= test session starts ==============================\ncollected 3 items\n"
+        "----------------------------- Captured stderr call -----------------------------\n"
+        + TOP + "ValueError: expected\n============================== 3 passed in 0.12s ===============================\n"
+    ),
+    "answers in JSON that quote tracebacks": (
+        '{"id": 7, "answer": "Traceback (most recent call last):\\n  File \\"a.py\\", line 1, in <module>\\nValueError: x"}\n' * 5
+        + "Accuracy: 0.61\n"
+    ),
+    "a server that a script killed when it was done": (
+        rows(20) + "Accuracy: 0.61\nEvaluation finished.\n/var/spool/slurmd/job4711/slurm_script: line 31: 39123 "
+        "Killed                  python -m vllm.entrypoints.openai.api_server --model m > server.log\n"
+    ),
     "one sample that a program skips, as it says below": (
         rows(4) + 'Traceback (most recent call last):\n  File "/home/u/data.py", line 41, in load\n    img = read(path)\n'
         "ValueError: cannot identify image file 'a.jpg'\nSkipping sample 4711\n" + rows(2)
@@ -102,6 +115,14 @@ FAILED = {
         steps(0, 9) + TOP + "IndexError: list index out of range\n" + THREAD
         + '  File "/opt/lib/python3.10/multiprocessing/connection.py", line 136, in _check_closed\n    raise OSError("handle is closed")\n'
         "OSError: handle is closed\n", "software",
+    ),
+    "a program of training that was killed after it had saved": (
+        rows(20) + "Saved checkpoint to out/9.pt\nrun.sh: line 31: 39123 Killed                  python train.py --steps 100\n",
+        "host_memory",
+    ),
+    "tests of which one failed": (
+        "collected 3 items\n" + TOP + "KeyError: 'weights'\n"
+        "========================= 1 failed, 2 passed in 0.12s ==========================\n", "software",
     ),
     "a score that a library refused last": (rows(20) + TOP + "ValueError: Input contains NaN.\n", "numeric"),
     "a refusal that a logger writes at level INFO as its last": (

@@ -792,6 +792,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "ERROR: LoadError: MethodError: no method matching load(::Int64)",
         "[ Info: LoadError is exported",
     ),
+    "end.tests_passed": (
+        "=================== 11 passed, 1 xfailed, 3 warnings in 3.21s ===================",
+        "=================== 1 failed, 11 passed in 3.21s ===================",
+    ),
     "openmp.stopped": (
         "OMP: Error #15: Initializing libiomp5md.dll, but found libomp already initialized.",
         "OMP: Hint: Try decreasing the value of OMP_NUM_THREADS.",
