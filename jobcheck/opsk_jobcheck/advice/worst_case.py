@@ -28,8 +28,6 @@ from opsk.workload.worst_case import WorstCase, find_worst_case
 from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.roles import predict_largest_phase
 
-MAX_SHARE = 0.9
-"""Share of a GPU's memory up to which the largest case fits."""
 COPY_BYTES = 2
 
 
@@ -155,11 +153,14 @@ def predict_case(
 
 
 def fits_for_sure(prediction: PredictionTable, bare: Advice) -> bool:
-    """Return whether the largest case leaves some of the memory of every GPU that the job may get."""
+    """Return whether the largest case fits as surely as a job that states all, on every GPU that the job may get.
+
+    The high end of its memory must fit, too: it has what is not in the prediction.
+    """
     memory = prediction.memory
     is_safe = compute_verdict(float(memory.fit_probability)) is Verdict.FITS
     capacity_bytes = min(float(memory.capacity_bytes), _find_smallest_bytes(bare))
-    return is_safe and float(memory.total_bytes.high) <= MAX_SHARE * capacity_bytes
+    return is_safe and float(memory.total_bytes.high) <= capacity_bytes
 
 
 def _find_smallest_bytes(bare: Advice) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from opsk.hardware.catalog import cluster
@@ -11,6 +13,7 @@ from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.adviser import Adviser
 from opsk_jobcheck.advice.rendering.document import document, record, render_stored_document
 from opsk_jobcheck.advice.rendering.terminal import Detail, lines, short_lines
+from opsk_jobcheck.advice.worst_case import fits_for_sure
 from opsk_jobcheck.scripts.script import read_script
 
 ADVISER = Adviser(cluster=cluster("superpod-a100"))
@@ -385,3 +388,14 @@ def test_images_and_texts_fit_where_training_the_tower_too_does(model: str, more
     assert advice.is_limit is (verdict is Verdict.FITS)
     if verdict is Verdict.UNKNOWN:
         assert any("the vision tower" in why for why in advice.why_unknown)
+
+
+@pytest.mark.parametrize(("share", "fits"), [(0.4, True), (0.95, True), (1.01, False)])
+def test_the_largest_case_fits_as_surely_as_a_job_that_states_all(share: float, fits: bool) -> None:
+    """Its high end holds 19 of 20 such jobs: what it leaves free beyond the GPU's memory is not asked for twice."""
+    advice = advise(NER.format(model="xlm-roberta-base"))
+    assert advice.prediction is not None
+    memory = advice.prediction.memory
+    whole = replace(memory.total_bytes, high=share * memory.capacity_bytes)
+    larger = replace(advice.prediction, memory=replace(memory, total_bytes=whole))
+    assert fits_for_sure(larger, advice) is fits
