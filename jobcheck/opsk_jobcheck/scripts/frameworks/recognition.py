@@ -8,7 +8,14 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from opsk_jobcheck.scripts.bash.values import Invocation
-from opsk_jobcheck.scripts.launchers.programs import MAX_PATH_CHARS, find_program, list_base_names
+from opsk_jobcheck.scripts.launchers.programs import (
+    MAX_PATH_CHARS,
+    MODE_FLAGS,
+    Program,
+    find_program,
+    list_base_names,
+    parse_program_arguments,
+)
 from opsk_jobcheck.scripts.launchers.ranks import BUILTIN_LAUNCHER, is_opsk_launch
 
 _FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -64,6 +71,7 @@ _TESTER = "pytest"
 _TRAIN_WORDS = frozenset({"train", "mode=train"})
 _PROGRAM_TRAINS = tuple((word,) for word in ("train", "fit", "finetune", "fine-tune", "pretrain", "train_model"))
 """First words with which a program of many tasks trains."""
+_TRAIN_MODES = frozenset({*_PROGRAM_TRAINS, ("training",)})
 _COMMAND = re.compile(r"[a-z][\w.-]{0,60}")
 _TRAIN_COMMAND = re.compile(r"[a-z][\w.]{0,60}[_-](train|pretrain|finetune)")
 _BEFORE_COMMANDS = frozenset({"srun", "uv", "run", "exec", "time", "nohup", "poetry", "pixi", "pdm", "hatch", "rye"})
@@ -265,16 +273,23 @@ def _is_trainer_module(invocation: Invocation) -> bool:
 
 
 def has_train_word(invocation: Invocation) -> bool:
-    """Return whether the first word of a program is what it does, and that is training: ``main.py train``.
+    """Return whether a word or mode tells a program to train: ``main.py train``, ``main.py --mode train``.
 
     So do commands that an installed project has: ``mine train``, ``mine_train``, under ``srun`` or ``uv run`` as well.
     """
     program = find_program(invocation)
     if program is not None:
-        return program.known_words[:1] in _PROGRAM_TRAINS
+        return program.known_words[:1] in _PROGRAM_TRAINS or _has_train_mode(program)
     name, after = _find_console_command(invocation) if invocation.certain else ("", "")
     is_command = _COMMAND.fullmatch(name) is not None and name not in _FILE_COMMANDS
     return is_command and ((after,) in _PROGRAM_TRAINS or _TRAIN_COMMAND.fullmatch(name) is not None)
+
+
+def _has_train_mode(program: Program) -> bool:
+    """Return whether a flag tells a program of many tasks to train."""
+    flags = parse_program_arguments(program).flags
+    given = [flags[name] for name in MODE_FLAGS if name in flags]
+    return any(entry.certain and (entry.value.known,) in _TRAIN_MODES for entry in given)
 
 
 def _find_console_command(invocation: Invocation) -> tuple[str, str]:

@@ -100,6 +100,9 @@ _EVALUATES = (
     "--inference-only",
 )
 """Switches with which a training program does not train: as in DINO, torchvision, and MAE and DeiT (``--eval``)."""
+MODE_FLAGS = ("--mode", "--run-mode", "--phase", "--action")
+"""Flags with which a program of many tasks is told what to do, as ``main.py --mode train`` of score-based models."""
+_OTHER_MODES = frozenset({"eval", "evaluate", "evaluation", "test", "infer", "inference", "predict", "sample"})
 _TRAINS_AS_TEXT = re.compile(r"\.backward\(|Trainer\b[^\n]{0,400}\n?[^\n]{0,100}\.(fit|train)\(")
 MAX_TEXT_CHARS = 1 << 14
 _TOOLS = frozenset(
@@ -411,7 +414,9 @@ def denies_training(invocation: Invocation) -> bool:
     given = flags.get("--do-train")
     if given is not None and given.certain and (given.value.known or "").lower() in ("false", "0", "no"):
         return True
-    return any(name in flags and not flags[name].value.parts and flags[name].certain for name in _EVALUATES)
+    if any(name in flags and not flags[name].value.parts and flags[name].certain for name in _EVALUATES):
+        return True
+    return any(flags[name].certain and flags[name].value.known in _OTHER_MODES for name in MODE_FLAGS if name in flags)
 
 
 def _does_other_work(invocation: Invocation) -> bool:

@@ -156,3 +156,25 @@ def test_commands_of_frameworks_that_train_are_training(command: str, framework:
 )
 def test_rules_and_sweeps_that_train_are_seen(command: str, *, trains: bool) -> None:
     assert looks_like_training(invocations(command)) is trains
+
+
+@pytest.mark.parametrize(
+    ("flags", "trains"),
+    [
+        ("--config conf.py --mode train", True),  # score-based models of Song et al.
+        ("--mode=training", True),
+        ("--phase finetune", True),
+        ("--mode eval", False),
+        ("--mode offline", False),
+        ("--mode $1", False),
+    ],
+)
+def test_a_mode_says_whether_a_program_of_many_tasks_trains(flags: str, *, trains: bool) -> None:
+    found = read_script(f"#!/bin/bash\n#SBATCH --gres=gpu:1\nsrun python main.py {flags}\n", file="job.sh")
+    assert found.is_training is trains
+
+
+def test_a_trainer_whose_mode_is_another_does_not_train() -> None:
+    script = "#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py --mode {}\n"
+    assert not read_script(script.format("test"), file="job.sh").is_training
+    assert read_script(script.format("fast"), file="job.sh").is_training
