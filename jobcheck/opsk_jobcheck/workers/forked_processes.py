@@ -201,7 +201,8 @@ class ForkServer:
         self._socket = None
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
-                self._process.kill()
+                # Process.kill() takes the status of one that has just ended away from the loop, which then says 255
+                os.kill(self._process.pid, signal.SIGKILL)
         while self._pending:
             self._refuse(ConnectionResetError("the process that has loaded the analysis has ended"))
         while self._running:
