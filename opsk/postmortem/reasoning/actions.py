@@ -93,9 +93,9 @@ _FIRST_PART = re.compile(r"[,;:]")
 """Advice that begins with the same words is the same advice, with more or less of detail."""
 _LEMON = 3.0
 _OF_BOTH_ENDS = frozenset(
-    ("nccl.ib_completion_error", "ucx.transport_error", "ofi.completion_error", "nccl.net_plugin_error",
-     "mpi.network_failed", "nvshmem.operation_failed", "rdma.completion_error", "nccl.ib_no_device",
-     "ofi.match_resources", "nvshmem.not_initialised")
+    ("nccl.ib_completion_error", "nccl.ib_flushed", "ucx.transport_error", "ofi.completion_error",
+     "nccl.net_plugin_error", "mpi.network_failed", "nvshmem.operation_failed", "rdma.completion_error",
+     "nccl.ib_no_device", "ofi.match_resources", "nvshmem.not_initialised")
 )  # fmt: skip
 """One end alone tells of these: it cannot tell its own port from the peer's, nor from a container without a device."""
 _NAMES_WHAT = {"program": "message", "openmp": "message", "python": "module", "shell": "path"}

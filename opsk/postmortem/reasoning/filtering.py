@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -199,7 +199,8 @@ def _is_of_operator(finding: Finding) -> bool:
 BEFORE_S, AFTER_S = 120.0, 600.0
 """Kernel messages count from this long before a job's start until this long after its end [s]."""
 _JOB_CGROUP = re.compile(r"job_(\d+)")
-_NETWORK_FLUSH = "5"
+_FLUSHED = "nccl.ib_flushed"
+"""Of a connection that failed before: it counts where nothing else that could have begun the failure is told."""
 _AS_BEFORE = 3
 """A loss that was a number again this often after it was none will be so the next time."""
 _LOGGED_FOR_DEBUGGING = "workflow.interrupted"
@@ -247,9 +248,7 @@ def filter_findings(
                 dropped.append(finding)  # the exception has a signature of its own
                 continue
             finding = classify_exception(finding, has_progress=has_progress)
-        elif (finding.signature in PROCESS_ENDS and CASCADE_WORDS.search(finding.text)) or (
-            finding.signature == "nccl.ib_completion_error" and finding.fields.get("status") == _NETWORK_FLUSH
-        ):
+        elif finding.signature in PROCESS_ENDS and CASCADE_WORDS.search(finding.text):
             finding = replace(finding, role=Role.CASCADE)
         elif finding.signature == "slurm.node_failure":
             finding = replace(finding, place=Place())  # the node named is the one that printed it, which lives
@@ -260,11 +259,18 @@ def filter_findings(
         elif finding.role is Role.ROOT and finding.origin is Origin.JOB_LOG and is_python_warning(finding):
             finding = replace(finding, role=Role.CONFIRMATION)
         filtered.append(_check_claim(finding, evidence.job))
-    filtered = demote_earlier_runs(filtered, evidence.ranks)
+    filtered = demote_earlier_runs(_demote_flushes(filtered), evidence.ranks)
     steps = LastSteps.of(evidence)
     changed = demote_consequences(believe_quoted_xids(filtered, steps), dropped, steps, node_of_rank)
     has_failed = evidence.job is not None and evidence.job.state.startswith(_FAILED)
     return demote_survived(changed, evidence.ranks, has_failed=has_failed)
+
+
+def _demote_flushes(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings in which operations that were given up follow from whatever else can have been the root."""
+    if not any(each.role is Role.ROOT and each.signature != _FLUSHED for each in findings):
+        return list(findings)
+    return [replace(each, role=Role.CASCADE) if each.signature == _FLUSHED else each for each in findings]
 
 
 def _name_report(finding: Finding) -> tuple[str, str, int | None]:

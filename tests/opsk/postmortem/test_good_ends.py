@@ -77,6 +77,15 @@ GOOD = {
         steps(0, 40) + "Error in atexit._run_exitfuncs:\nTraceback (most recent call last):\n"
         '  File "/opt/lib/python3.10/site-packages/tool/report.py", line 12, in close\n    self.sink.flush()\nValueError: I/O operation on closed file.\n'
     ),
+    "threads of a logger whose service ended before them": (
+        steps(0, 40) + "wandb: Waiting for W&B process to finish... (success).\nwandb: Synced 5 W&B file(s)\n"
+        "Exception in thread NetStatThr:\nTraceback (most recent call last):\n"
+        '  File "/opt/lib/python3.9/site-packages/wandb/sdk/interface/sock.py", line 130, in _send\n    sent = self._sock.send(data)\n'
+        "BrokenPipeError: [Errno 32] Broken pipe\n"
+    ),
+    "a script that asks for its jobs while Slurm's controller is away, and works on": (
+        steps(0, 20) + "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n" + steps(20, 80)
+    ),
     "tests that ask for exceptions": (
         "============================= test session starts ==============================\ncollected 12 items\n"
         "tests/test_train.py ...x........                                         [100%]\n"
@@ -119,6 +128,10 @@ FAILED = {
     "a program of training that was killed after it had saved": (
         rows(20) + "Saved checkpoint to out/9.pt\nrun.sh: line 31: 39123 Killed                  python train.py --steps 100\n",
         "host_memory",
+    ),
+    "a run that failed after another of the same program was uploaded": (
+        steps(0, 20) + "wandb: Waiting for W&B process to finish... (success).\n" + steps(0, 9) + TOP + "KeyError: 'weights'\n",
+        "software",
     ),
     "tests of which one failed": (
         "collected 3 items\n" + TOP + "KeyError: 'weights'\n"

@@ -240,3 +240,61 @@ def test_the_message_is_shown_and_not_the_statement_that_raised_it(tmp_path: Pat
     report = explained(tmp_path, f"{HEAD}{frames}FloatingPointError: Loss became infinite or NaN at iteration=7!\n")
     assert report.root is not None
     assert [(each.text[:18], each.line) for each in report.root.lines] == [("FloatingPointError", 7)]
+
+
+FLUSHED = (
+    "gpu012:1:2 [4] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.0.3<40000> with status=5 "
+    "opcode=0 len=0 vendor err 249 (Recv) hca mlx5_4\n"
+)
+
+
+def test_operations_that_were_given_up_alone_are_an_unsure_sign_of_the_fabric(tmp_path: Path) -> None:
+    report = explained(tmp_path, FLUSHED * 3)
+    assert report.root is not None
+    assert (named(report), report.root.confidence < 0.6) == ("fabric", True)
+
+
+def test_operations_that_were_given_up_follow_from_whatever_else_failed(tmp_path: Path) -> None:
+    text = FLUSHED + f"{HEAD}{FRAMES}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    assert named(explained(tmp_path, text)) == "gpu_memory"
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "srun: error: Unable to confirm allocation for job 4711: Unable to contact slurm controller (connect failure)\n"
+        "srun: Check SLURM_JOB_ID environment variable. Expired or invalid job 4711\n",
+        "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)\n",
+        "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
+        "scontrol: error: Unable to contact slurm controller (connect failure)\n",
+        "Listing jobs failed (exit code 1)\nslurm_load_partitions: Unable to contact slurm controller (connect failure)\n",
+    ],
+)
+def test_a_controller_that_does_not_answer_is_no_setting_of_the_job(says: str, tmp_path: Path) -> None:
+    assert named(explained(tmp_path, says)) == "node"
+
+
+def test_a_pipe_that_broke_in_python_is_no_store_of_ranks(tmp_path: Path) -> None:
+    text = f"Exception in thread NetStatThr:\n{HEAD}{FRAMES}BrokenPipeError: [Errno 32] Broken pipe\n"
+    assert "the store" not in " ".join(each.what for each in explained(tmp_path, text).timeline)
+
+
+@pytest.mark.parametrize(
+    ("says", "failure"),
+    [
+        (
+            "PBS Job Id: 4711.head01\nAborted by PBS Server\nJob exceeded its walltime limit. Job was aborted\n",
+            "time_limit",
+        ),
+        ("Job deleted at request of root@head01\nMOAB_INFO:  job exceeded wallclock limit\n", "time_limit"),
+        ("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62\n", "gpu_memory"),
+        (f"{HEAD}{FRAMES}ValueError: Network outputs is NAN! Stop Training\n", "numeric"),
+        ("{'loss': 0.0, 'rewards/chosen': nan, 'logps/rejected': nan, 'logps/chosen': nan, 'epoch': 0.1}\n", "numeric"),
+        (
+            "Memory on the node (IP: 10.0.0.5, ID: 1f2e) where the task (name=head, pid=4503) was running was 503.0GB\n",
+            "host_memory",
+        ),
+    ],
+)
+def test_words_of_rare_programs_and_batch_systems_are_known(says: str, failure: str, tmp_path: Path) -> None:
+    assert named(explained(tmp_path, says)) == failure

@@ -63,6 +63,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "n1:1:2 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion from peer 10.0.0.5<53908> with status=12 opcode=129 len=1048576 vendor err 129 (Recv) hca mlx5_10",
         "Got completion from peer 10.0.0.5<53908>",
     ),
+    "nccl.ib_flushed": (
+        "n1:1:2 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion from peer 10.0.0.5<53908> with status=5 opcode=0 len=0 vendor err 249 (Recv)",
+        "NET/IB: Got completion from peer 10.0.0.5<53908> of request 5",
+    ),
     "nccl.ib_async_event": (
         "NCCL WARN NET/IB : mlx5_3:1 Got async event : port error",
         "NCCL INFO NET/IB : mlx5_3:1 Got async event : GID table change",
@@ -710,6 +714,14 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "slurmstepd: error: execve(): /var/spool/slurmd/job00089/slurm_script: No such file or directory",
         "slurmstepd: error: execve(): /home/u/run.sh: No such file or directory",
     ),
+    "slurm.controller_unreachable": (
+        "srun: error: Unable to confirm allocation for job 4711: Unable to contact slurm controller (connect failure)",
+        "Unable to contact slurm controller is what our users fear most",
+    ),
+    "slurm.query_unanswered": (
+        "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+        "slurm_load_jobs error: Invalid job id specified",
+    ),
     "slurm.no_configuration": (
         "sbatch: fatal: Could not establish a configuration source",
         "sbatch: the configuration source is /etc/slurm/slurm.conf",
@@ -791,6 +803,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "program.of_language": (
         "ERROR: LoadError: MethodError: no method matching load(::Int64)",
         "[ Info: LoadError is exported",
+    ),
+    "end.run_synced": (
+        "wandb: Waiting for W&B process to finish... (success).",
+        "wandb: Waiting for W&B process to finish... (failed 1). Press Control-C to abort syncing.",
     ),
     "end.tests_passed": (
         "=================== 11 passed, 1 xfailed, 3 warnings in 3.21s ===================",
