@@ -234,6 +234,8 @@ INNOCENT: dict[str, tuple[str, ...]] = {
         "/nvshmem/src/modules/transport/ibgda/ibgda.cpp:310: WARN: Cannot query dev attr. Assuming no GDR write ordering",
         "/nvshmem/src/modules/transport/ibgda/ibgda.cpp:311: WARN: Unable to dlopen libmlx5dv. Disabling directNIC features.",
         "DeepEP initialized with NCCL version: 2.30.4 (loaded library)",
+        "gpu012:rank0: PSM3 can't open nic unit: 0 (err=23)",
+        "2023-05-02 10:11:12.123456: W tensorflow/core/common_runtime/base_collective_executor.cc:216] BaseCollectiveExecutor::StartAbort Out of range: End of sequence",
         "libfabric:3112:1712345678::efa:domain:efa_domain_open():410<warn> Disabling EFA shared memory support; failed to get shm provider's info: No data available",
         "libfabric:3112:1712345678::efa:ep_ctrl:efa_rdm_ep_open():210<warn> Failed to generate random QKEY. Falling back to pid and timestamp.",
         "libfabric:3112:1712345678::cxi:ep_data:cxip_rxc_hpc_init():88<warn> FC retry delay invalid. Setting to 100 usecs",

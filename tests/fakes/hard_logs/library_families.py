@@ -159,6 +159,8 @@ LIBRARY_FAMILIES: tuple[Family, ...] = (
             "libfabric:3112:1712345678::cxi:ep_data:cxip_evtq_event_handler():1<critical> H/W Event Queue overflow detected.",
             "/nvshmem/src/host/transport/transport.cpp:nvshmemi_transport_init:275: Unable to initialize any transports. returning error.",
             "/nvshmem/src/host/init/init.cu:972: non-zero status: 7 building transport map failed",
+            "/nvshmem/src/host/transport/transport.cpp:400: non-zero status: 7 connect EPS failed \n/nvshmem/src/host/init/init.cu:1007: non-zero status: 7 nvshmem setup connections failed ",
+            "/nvshmem/include/host/nvshmemx_api.h:63: non-zero status: 7: Connection timed out, exiting... aborting due to error in nvshmemi_init_thread ",
         ),
     ),
     Family(
@@ -245,6 +247,7 @@ LIBRARY_FAMILIES: tuple[Family, ...] = (
             + "NCCL WARN NET/OFI Couldn't open a fabric provider using ofiutils helper. RC: -61, ERROR: No data available",
             _NCCL + "NCCL WARN NET/OFI Unable to retrieve completion queue entries. RC: -5, ERROR: Input/output error",
             "[1705312345.678901] [{node}:3112 :0]    ib_iface.c:1 UCX  ERROR mlx5_2: ibv_modify_qp(UMR QP 0x1a) failed to modify to RTR: Connection timed out",
+            "libfabric:3112:1712345678::efa:cq:efa_rdm_rxe_handle_error():590<warn> err: 5, message: Invalid address My EFA addr: fi_addr_efa://[fe80::1]:0:1 My host id: i-0a Peer EFA addr: fi_addr_efa://[fe80::2]:0:2 Peer host id: i-0b (7)",
             "libfabric:3112:1712345678::efa:cq:efa_rdm_txe_handle_error():650<warn> EFA provider internal txe failure err: 13, message: Unresponsive receiver (13)",
             "/nvshmem/src/modules/transport/libfabric/libfabric.cpp:nvshmemt_libfabric_slow_poll:210: Error in libfabric operation (5): Input/output error.",
         ),

@@ -449,6 +449,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "MPIDI_OFI_handle_cq_error(1067): OFI poll failed (ofi_events.c:1069:MPIDI_OFI_handle_cq_error:Input/output error - UNDELIVERABLE)",
         "NET/OFI Selected Provider is cxi",
     ),
+    "tensorflow.no_cluster": (
+        "2023-05-02 10:11:12.123456: E tensorflow/core/common_runtime/eager/context_distributed_manager.cc:699] Could not start gRPC server",
+        "2023-05-02 10:11:12.123456: I tensorflow/core/common_runtime/eager/context_distributed_manager.cc:699] Could start the server",
+    ),
     "gloo.full_mesh": (
         "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
         "[Gloo] Rank 0 is connected to 7 peer ranks. Expected number of connected peer ranks is : 7",
