@@ -223,6 +223,9 @@ def test_precision_is_full_where_nothing_in_the_program_lowers_it() -> None:
     [
         ("run.py", "for x in d:\n    loss.backward()\n", True),
         ("gpt.py", "from transformers import Trainer\nTrainer(m).train()", True),
+        ("cnn.py", "import tensorflow as tf\nnet.compile(loss='mse')\nnet.fit(x, y)", True),
+        ("gan.py", "import tensorflow as tf\nadam.apply_gradients(rows)", True),
+        ("fit.py", "from sklearn.svm import SVC\nSVC().fit(x, y)", False),
         ("main.py", "import json\nprint(1)", False),
         ("make_dataset.py", "import json\n", False),
         ("serve.py", "engine = LLM(model)\nengine.generate(x)", False),

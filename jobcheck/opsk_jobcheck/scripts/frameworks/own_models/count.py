@@ -23,6 +23,10 @@ from opsk_jobcheck.scripts.frameworks.own_models.training.layer_sums import (
 )
 from opsk_jobcheck.scripts.frameworks.own_models.training.model_classes import list_classes
 from opsk_jobcheck.scripts.frameworks.own_models.training.open_layers import sum_open_layers
+from opsk_jobcheck.scripts.frameworks.own_models.training.reached import (
+    reaches_training,
+    starts_training_by_decorator,
+)
 from opsk_jobcheck.scripts.frameworks.own_models.training.training_steps import TrainingSteps
 from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs
 from opsk_jobcheck.scripts.frameworks.own_models.values import (
@@ -36,6 +40,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
 SHORT = 2
 _GRAPHS = re.compile(r"(torch_geometric|dgl|torch_scatter|torch_sparse|torch_cluster|ogb)\b")
 """Packages of graphs."""
+_OTHER_ENGINES = re.compile(r"(tensorflow|keras|jax|flax|mxnet)\b")
+"""Packages whose training loops are not followed."""
 _PUBLIC = re.compile(
     r"torchvision(\.|:)models|^timm\b|torch(\.|:)hub|diffusers|open_clip|segmentation_models_pytorch|efficientnet_pytorch"
     r"|monai\.networks|transformers(\.|:)(\w+\.)*(Auto\w*Model\w*|\w+For[A-Z]\w+|\w+Model)$"
@@ -80,7 +86,8 @@ class Followed:
 
     ``step`` is the memory of its largest training step; ``None`` where none was found. ``is_usual`` tells that the
     input of its model was taken from the settings, since its data set does not tell it; ``trains`` that it comes to a
-    backward pass, or hands a module to a trainer, for sure, ``is_other`` that it ends without any. ``layers`` are the
+    backward pass, or hands a module to a trainer, for sure, ``is_other`` that it ends without any, ``may_train`` that
+    what it calls goes backward, by the names alone. ``layers`` are the
     sums over its models' layers where these run once on each sample, ``open_layers`` those with sizes that only the
     data tell, ``cut_side`` and ``batch_size`` what its loader yields as far as that is known (0). ``places`` are the
     files and lines in which it loads a model or makes tokens, or may; ``None`` where it was not followed to its end.
@@ -93,6 +100,7 @@ class Followed:
     trains: bool
     is_other: bool
     calls: tuple[NotedCall, ...]
+    may_train: bool = False
     layers: LayerSums | None = None
     open_layers: OpenLayers | None = None
     cut_side: int = 0
@@ -118,14 +126,15 @@ def follow_program(
     except CannotCountError as error:
         count, why = None, str(error)
     step = join_steps(machine.step_memories, machine.step_reasons)
+    is_other = _ends_without_training(machine)
     return Followed(
         count=count,
         why=why,
         step=step,
         is_usual=machine.is_usual,
         trains=machine.trains,
-        is_other=machine.is_whole
-        and not (machine.may_train_here or machine.step_reasons or machine.unknown or machine.trained),
+        is_other=is_other,
+        may_train=machine.trains or (not is_other and reaches_training(machine.files.rows)),
         calls=tuple(machine.noted.values()),
         layers=_sum_layers(machine, count),
         open_layers=_sum_open_layers(machine) if count is not None and not _is_exact(count, step) else None,
@@ -133,6 +142,15 @@ def follow_program(
         batch_size=machine.batch_size,
         places=frozenset(machine.places) if machine.is_whole and count is not None else None,
     )
+
+
+def _ends_without_training(machine: TrainingSteps) -> bool:
+    """Return whether a program was followed to its end, and came to nothing that may train."""
+    if machine.may_train_here or machine.step_reasons or machine.unknown or machine.trained or not machine.is_whole:
+        return False
+    files = machine.files.rows
+    is_tensorflow = any(_OTHER_ENGINES.match(name) for name in files[0].imports.values())
+    return not is_tensorflow and not starts_training_by_decorator(files[0])
 
 
 def _sum_layers(machine: TrainingSteps, count: Count | None) -> LayerSums | None:

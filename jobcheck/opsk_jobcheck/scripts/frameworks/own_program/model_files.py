@@ -29,7 +29,7 @@ _MODELS = re.compile(
 _NO_MODELS = re.compile(
     r"util|metric|log|eval|test|optim|sched|tokeni[sz]|plot|visual|callback|checkpoint", re.IGNORECASE
 )
-_STEPS = re.compile(r"engine|train|solver|learner|loop|fit", re.IGNORECASE)
+_STEPS = re.compile(r"engine|train|solver|learner|loop|fit|runner|experiment|^exp_|\.exp_", re.IGNORECASE)
 """Modules that may hold the training loop."""
 _DATA = re.compile(r"data|loader|transform|augment", re.IGNORECASE)
 """Modules that may define data sets, which say what a model gets."""

@@ -88,6 +88,8 @@ WITH_OWN_PARTS = frozenset({TRAINER, "hf-trainer+deepspeed", TRL, f"{TRL} + {ACC
 """Frameworks whose users' programs decide in Python what no flag says: adapters, most of all."""
 MAX_OWN_WEIGHT = 1
 """Weight of the matches of such programs, at most: more of their flags are the framework's."""
+_GOES_BACK = frozenset({"backward", "value_and_grad", "apply_gradients", "train_on_batch", "train_batch", "SFTTrainer"})
+_FITS = frozenset({"fit", "fit_generator"})
 _TABLE = re.compile(r"\b\w{0,20}TrainingArguments\((?:[^()]|\([^()]{0,400}\)){0,2000}?\*\*\w")
 _TRAINERS = re.compile(r"[A-Z]\w{0,40}Trainer")
 _OF_TRL = re.compile(r"\w{0,40}(SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO)Trainer")
@@ -164,7 +166,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         if has_no_other_models(followed):
             forget_name(settings, findings)  # PPO of small networks has no reward model
     if followed is not None:
-        reading.trains = True if followed.trains else False if followed.is_other else None
+        reading.trains = True if followed.may_train else False if followed.is_other else None
     why, named = settings.closed, reading.model_name
     for name in NEEDED if why else ():
         is_known = named and (name in SHAPE or (name == "model.seq" and fixes_length(named)))
@@ -347,9 +349,12 @@ def does_train(source: PythonSource | None) -> bool:
     names = {call.function for call in source.calls}
     if {"fit", "train"} & names and any(_TRAINERS.fullmatch(call.owner) for call in source.calls):
         return True
-    is_fitted = "fit" in names and any("lightning" in name or "keras" in name for name in source.imports)
+    is_compiled = "compile" in names and any(name.startswith("tensorflow") for name in source.imports)
+    is_fitted = bool(_FITS & names) and (
+        is_compiled or any("lightning" in name or "keras" in name for name in source.imports)
+    )
     return (
-        bool(names & {"backward", "value_and_grad", "train_batch", "SFTTrainer"})
+        bool(names & _GOES_BACK)
         or is_fitted
         or any(_TRAINERS.fullmatch(name) and name != "Trainer" for name in names)
         or ("Trainer" in names and "train" in names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +46,8 @@ _OF_MODELS = frozenset(
     {"parameters", "named_parameters", "get_parameters", "train", "eval", "modules", "children", "requires_grad_"}
 )
 """Methods of models, and of what trains one: what has one of them and is not known may be a model of any size."""
+_MAY_TRAIN = frozenset({"fit", "learn", "optimize", "launch", "spawn"})
+"""Methods of packages that may train."""
 _METRICS = re.compile(
     r"(Binary|Multiclass|Multilabel)?(Accuracy|F1Score|AUROC|Precision|Recall|JaccardIndex|ConfusionMatrix|AveragePrecision)"
     r"|MeanMetric|R2Score|MetricCollection|MeanAbsoluteError|PeakSignalNoiseRatio"
@@ -120,6 +122,16 @@ class TrainingSteps(DataSets):
             self._measure(lambda: self.follow(function, positional, keywords, node, frame))
         return super().follow(function, positional, keywords, node, frame)
 
+    def use_arguments(
+        self, positional: Sequence[Any], keywords: Mapping[str, Any], node: ast.Call, frame: Frame
+    ) -> None:
+        """Note what is handed on; a function that trains may be called by what it is handed to."""
+        for value in (*positional, *keywords.values()):
+            if isinstance(value, FunctionValue) and not isinstance(value.node, ast.Lambda):
+                trains = id(value.node) in value.file.digest.trains or self.may_train(value.node, value.file)
+                self.may_train_here = self.may_train_here or trains
+        super().use_arguments(positional, keywords, node, frame)
+
     def finish(self) -> None:
         """End where the training begins, unless it is followed."""
         if not self.is_in_loop:
@@ -129,6 +141,7 @@ class TrainingSteps(DataSets):
         self, owner: Any, name: str, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame
     ) -> Any:
         """Return the result of a method that is not the program's; ``fit`` of Lightning's trainer trains."""
+        self.may_train_here = self.may_train_here or name in _MAY_TRAIN
         if name in _OF_MODELS and any(option is DATA or is_unknown(option) for option in list_options(owner)):
             self.has_lost_model = True
         model = positional[0] if positional else keywords.get("model")
