@@ -87,10 +87,11 @@ def test_a_later_look_counts_more_than_one_whose_errors_were_mended() -> None:
     assert both.weights.tolist() == pytest.approx([1 / 2, 1 / 6, 1 / 3])
 
 
-def test_recorded_first_looks_are_of_four_looks_and_both_quantities() -> None:
+def test_recorded_first_looks_are_of_five_looks_and_both_quantities() -> None:
     looks = read_first_looks(RECORDED)
     assert {look.quantity for look in looks} == {"time", "memory"}
-    assert len({look.source for look in looks}) >= 55
+    assert len({look.source for look in looks}) >= 82
+    assert {look.look for look in looks} == {1, 2, 3, 4, 5}
     assert len(looks) == len({(look.id, look.quantity) for look in looks})
 
 
