@@ -56,7 +56,7 @@ from opsk_jobcheck.advice.suggestions import Question
 from opsk_jobcheck.advice.unstated.long_texts import doubt_long_texts
 from opsk_jobcheck.advice.unstated.open_models import advise_open_models
 from opsk_jobcheck.advice.unstated.size_ranges import advise_open_input, advise_over_range
-from opsk_jobcheck.advice.worst_case import advise_smallest_case, advise_worst_case
+from opsk_jobcheck.advice.worst_case import advise_smallest_case, advise_tight_case, advise_worst_case
 from opsk_jobcheck.cluster_state.node_constraints import ANY_NODES, NodeConstraints
 from opsk_jobcheck.cluster_state.state import LiveState
 from opsk_jobcheck.preflight.checks import find_mistakes
@@ -67,6 +67,8 @@ Result = TypeVar("Result")
 
 NOT_PLACED = PlacementAdvice()
 """The placement where none was searched for."""
+OF_OPEN_VALUES = (advise_worst_case, advise_smallest_case, advise_over_range, advise_open_models, advise_tight_case)
+"""What gives a verdict on a job whose script leaves values open, the surest first."""
 SMALL_SHARE = 0.25
 """A job that takes less of a GPU's memory than this is not asked for values: it fits."""
 
@@ -185,7 +187,7 @@ class Adviser:
             bare = replace(bare, is_gpu_known=False)
             reasons = reasons or (why,)
         if self.cluster is None or completion.model is None or completion.plan is None or reasons:
-            for advise in (advise_worst_case, advise_smallest_case, advise_over_range, advise_open_models):
+            for advise in OF_OPEN_VALUES:
                 if (limited := advise(bare, self.efficiency)) is not None:
                     return limited
             waste = self._explain_stops(workload) if self.search and completion.plan is None else ()

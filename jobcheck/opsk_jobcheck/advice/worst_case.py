@@ -1,6 +1,7 @@
 """Advises on a job whose script leaves values open.
 
-It fits where even its largest case does, and runs out of memory where even its smallest does.
+It fits where even its largest case does, and runs out of memory where even its smallest does. Where the largest case
+may fit or not, the job is tight: most of what is open lowers its memory.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from math import inf
 from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.predict import predict_one
 from opsk.costmodel.sizes.parameters import total_parameters
-from opsk.costmodel.table import PredictionTable
+from opsk.costmodel.table import MemoryTable, PredictionTable
 from opsk.costmodel.uncertainty.verdict import compute_verdict
 from opsk.errors import OpskError
 from opsk.hardware.catalog import gpu, resolve_gpu
@@ -29,6 +30,8 @@ from opsk_jobcheck.advice.advice import Advice
 from opsk_jobcheck.advice.roles import predict_largest_phase
 
 COPY_BYTES = 2
+LIKELY = 0.75
+"""The probability from which a largest case that may run out is told: that of the job itself is higher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +48,27 @@ def advise_worst_case(bare: Advice, efficiency: Efficiency) -> Advice | None:
     limit = predict_limit(bare.workload, bare, efficiency)
     if limit is None or not fits_for_sure(limit.prediction, bare):
         return None
+    return _make_advice(bare, limit, Verdict.FITS)
+
+
+def advise_tight_case(bare: Advice, efficiency: Efficiency) -> Advice | None:
+    """Return the advice that a job is tight, since its largest case likely fits; ``None`` where it likely does not."""
+    limit = predict_limit(bare.workload, bare, efficiency)
+    if limit is None:
+        return None
+    memory = limit.prediction.memory
+    is_likely = float(memory.fit_probability) >= LIKELY
+    expected_bytes = float(memory.total_bytes.expected)
+    return (
+        _make_advice(bare, limit, Verdict.TIGHT) if is_likely and expected_bytes <= _find_bytes(memory, bare) else None
+    )
+
+
+def _make_advice(bare: Advice, limit: Limit, verdict: Verdict) -> Advice:
+    """Return the advice that stands on the largest case of a job."""
     return replace(
         bare,
-        verdict=Verdict.FITS,
+        verdict=verdict,
         completion=limit.completion,
         prediction=limit.prediction,
         assumed=(*limit.assumed, *limit.completion.assumed),
@@ -159,8 +180,12 @@ def fits_for_sure(prediction: PredictionTable, bare: Advice) -> bool:
     """
     memory = prediction.memory
     is_safe = compute_verdict(float(memory.fit_probability)) is Verdict.FITS
-    capacity_bytes = min(float(memory.capacity_bytes), _find_smallest_bytes(bare))
-    return is_safe and float(memory.total_bytes.high) <= capacity_bytes
+    return is_safe and float(memory.total_bytes.high) <= _find_bytes(memory, bare)
+
+
+def _find_bytes(memory: MemoryTable, bare: Advice) -> float:
+    """Return the memory of the smallest GPU that a job may get [bytes]."""
+    return min(float(memory.capacity_bytes), _find_smallest_bytes(bare))
 
 
 def _find_smallest_bytes(bare: Advice) -> float:

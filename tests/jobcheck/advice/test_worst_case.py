@@ -399,3 +399,15 @@ def test_the_largest_case_fits_as_surely_as_a_job_that_states_all(share: float, 
     whole = replace(memory.total_bytes, high=share * memory.capacity_bytes)
     larger = replace(advice.prediction, memory=replace(memory, total_bytes=whole))
     assert fits_for_sure(larger, advice) is fits
+
+
+@pytest.mark.parametrize(("batch", "verdict"), [(1, Verdict.FITS), (4, Verdict.TIGHT), (64, Verdict.UNKNOWN)])
+def test_a_job_whose_largest_case_likely_fits_but_may_not_is_tight(batch: int, verdict: Verdict) -> None:
+    source = TRAINER.format(model="Qwen/Qwen2.5-3B", more="model = get_peft_model(model, make_config())\n")
+    source = source.replace("batch_size=1", f"batch_size={batch}")
+    advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n", source)
+    assert advice.verdict is verdict
+    if verdict is Verdict.TIGHT:
+        assert advice.is_limit
+        assert "in its largest case (up to" in lines(advice)[1]
+        assert lines(advice)[1].endswith("per GPU: tight, may run out")

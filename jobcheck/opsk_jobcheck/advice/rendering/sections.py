@@ -110,6 +110,8 @@ def limit(advice: Advice) -> Iterator[Line]:
     is_smallest, total = advice.verdict is Verdict.OOM, predicted.total_bytes
     bound, capacity = float(total.low if is_smallest else total.high), float(predicted.capacity_bytes)
     size = f"at {'least' if is_smallest else 'most'} {as_gib(bound):.1f} GiB"
+    if advice.verdict is Verdict.TIGHT:
+        size = f"{as_gib(float(total.expected)):.1f} GiB in its largest case (up to {as_gib(bound):.1f})"
     text = f"{MARKS[advice.verdict]} {size} of {as_gib(capacity):.1f} GiB per GPU: "
     text += ENDINGS[advice.verdict]
     yield Line(label="memory", text=text, brief=text, weight=Weight.MEMORY, topic="memory terms")
