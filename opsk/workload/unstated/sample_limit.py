@@ -16,6 +16,8 @@ OPEN_FEATURES = (64, 1024, 1 << 14, 1 << 18)
 
 Genes of a cell are some 60,000 (GENCODE), words of a vocabulary up to 256,000.
 """
+USUAL_FEATURES = 1024
+"""Of these sizes, what is common: columns of a table, 784 pixels of a digit, features of an encoder."""
 SHRINKING = 8
 """By how much a volume is smaller along an axis where layers of rows read it."""
 SEVERAL = 3
@@ -133,7 +135,7 @@ def limit_samples(rows: Sequence[LayerSums], known: KnownSizes, *, is_graph: boo
         return None
     if known.passes > 1 and (kind is Sample.ROWS or not known.batch):
         return None  # equations that are solved at any number of points, with derivatives of any order
-    cases = [_limit_step(rows, kind, known, batch, places) for batch, places in _list_cases(rows[0], kind, known)]
+    cases = [_limit_step(some, kind, known, batch, places) for some, batch, places in _list_cases(rows, kind, known)]
     if not cases or None in cases:
         return None
     largest = max((case for case in cases if case is not None), key=lambda case: case.saved_bytes)
@@ -182,21 +184,27 @@ def find_kind(sums: LayerSums, *, is_graph: bool) -> Sample | None:
     return Sample.SEQUENCE if sums.sequence_features else Sample.ROWS
 
 
-def _list_cases(sums: LayerSums, kind: Sample, known: KnownSizes) -> Iterator[tuple[int, int]]:
-    """Yield the batches and the places of a sample of which the largest counts.
+def _list_cases(
+    rows: Sequence[LayerSums], kind: Sample, known: KnownSizes
+) -> Iterator[tuple[Sequence[LayerSums], int, int]]:
+    """Yield the sums, the batches and the places of a sample of which the largest counts.
 
-    Both at what few trainings exceed is what next to none has: who has large samples has small batches.
+    Two at what few trainings exceed is what next to none has: who has large samples has small batches, and who has
+    many columns has no thousand of rows of them.
     """
     places = find_range(Size.IMAGE_SIDE if kind in _OF_SIDES else Size.PLACES, _TASKS[kind])
     batches = find_range(Size.MICRO_BATCH, Task.ANY)
     if places is None or batches is None:
         return
-    usual, most = _find_places(sums, kind, known, places)
+    usual, most = _find_places(rows[0], kind, known, places)
+    some = [sums for sums in rows if sums.open_features <= USUAL_FEATURES] or rows
     if known.batch:
-        yield known.batch, most
+        yield some, known.batch, most
+        yield rows, known.batch, usual
     else:
-        yield batches.typical, most
-        yield batches.generous, usual
+        yield some, batches.typical, most
+        yield some, batches.generous, usual
+        yield rows, batches.typical, usual
 
 
 def _find_places(sums: LayerSums, kind: Sample, known: KnownSizes, span: SizeRange) -> tuple[int, int]:

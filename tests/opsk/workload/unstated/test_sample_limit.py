@@ -143,3 +143,15 @@ def test_a_side_that_a_layer_fixes_is_the_largest() -> None:
     assert limits is not None
     assert limits.largest.places == 140
     assert max(case.places for case in limits.smaller) == 128
+
+
+def test_thousands_of_rows_have_no_hundred_thousands_of_columns() -> None:
+    sizes = (1024, 1 << 18)
+    rows = [replace(ROWS, row_features=size, open_features=size) for size in sizes]
+    limits = limit_samples(rows, replace(KNOWN, batch=0), is_graph=False)
+    batches = find_range(Size.MICRO_BATCH, Task.ANY)
+    assert limits is not None
+    assert batches is not None
+    alone = limit_samples(rows[1:], replace(KNOWN, batch=batches.generous), is_graph=False)
+    assert alone is not None
+    assert limits.largest.saved_bytes < alone.largest.saved_bytes

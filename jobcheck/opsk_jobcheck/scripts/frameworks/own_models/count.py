@@ -13,6 +13,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.counting import count_parameter
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files
 from opsk_jobcheck.scripts.frameworks.own_models.machine import MAX_STEPS, LookUp
 from opsk_jobcheck.scripts.frameworks.own_models.noted_calls import NotedCall
+from opsk_jobcheck.scripts.frameworks.own_models.stand_ins import find_stand_in
 from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory, join_steps
 from opsk_jobcheck.scripts.frameworks.own_models.training.layer_sums import (
     REPEATS,
@@ -43,7 +44,7 @@ _GRAPHS = re.compile(r"(torch_geometric|dgl|torch_scatter|torch_sparse|torch_clu
 _OTHER_ENGINES = re.compile(r"(tensorflow|keras|jax|flax|mxnet)\b")
 """Packages whose training loops are not followed."""
 _PUBLIC = re.compile(
-    r"torchvision(\.|:)models|^timm\b|torch(\.|:)hub|diffusers|open_clip|segmentation_models_pytorch|efficientnet_pytorch"
+    r"torchvision(\.|:)models|^timm\b(?!(\.|:)(utils|data|scheduler|optim|loss|layers|models(\.|:)layers)\b)|torch(\.|:)hub|diffusers|open_clip|segmentation_models_pytorch|efficientnet_pytorch"
     r"|monai\.networks|transformers(\.|:)(\w+\.)*(Auto\w*Model\w*|\w+For[A-Z]\w+|\w+Model)$"
 )
 """Packages of public models, and their classes."""
@@ -89,7 +90,8 @@ class Followed:
     backward pass, or hands a module to a trainer, for sure, ``is_other`` that it ends without any, ``may_train`` that
     what it calls goes backward, by the names alone. ``layers`` are the
     sums over its models' layers where these run once on each sample, ``open_layers`` those with sizes that only the
-    data tell, ``cut_side`` and ``batch_size`` what its loader yields as far as that is known (0). ``places`` are the
+    data tell, ``cut_side`` and ``batch_size`` what its loader yields as far as that is known (0), ``is_batch_known``
+    that this is so of each that it trains with. ``places`` are the
     files and lines in which it loads a model or makes tokens, or may; ``None`` where it was not followed to its end.
     """
 
@@ -105,6 +107,7 @@ class Followed:
     open_layers: OpenLayers | None = None
     cut_side: int = 0
     batch_size: int = 0
+    is_batch_known: bool = False
     places: frozenset[tuple[str, int]] | None = None
 
 
@@ -140,6 +143,7 @@ def follow_program(
         open_layers=_sum_open_layers(machine) if count is not None and not _is_exact(count, step) else None,
         cut_side=max(machine.sides, default=0),
         batch_size=machine.batch_size,
+        is_batch_known=machine.may_train_here and not machine.has_open_batch and not machine.step_reasons,
         places=frozenset(machine.places) if machine.is_whole and count is not None else None,
     )
 
@@ -181,7 +185,8 @@ def _sum_open_layers(machine: TrainingSteps) -> OpenLayers | None:
 
 def _name_public_models(files: Sequence[File]) -> bool:
     """Return whether a program imports public models, or calls what makes one."""
-    imported = any(_PUBLIC.search(name) for file in files for name in file.imports.values())
+    names = (name for file in files for name in file.imports.values())
+    imported = any(_PUBLIC.search(name) and find_stand_in(name.replace(":", ".")) is None for name in names)
     called = (name for file in files for calls in file.digest.calls.values() for name, _ in calls)
     return imported or any(_MAKES_PUBLIC.fullmatch(name) for name in called)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -87,6 +87,7 @@ class Machine:
         self.bases: dict[int, list[ClassValue]] = {}
         self.makers: dict[int, bool] = {}
         self.trainers: dict[int, bool] = {}
+        self.made_before: dict[Hashable, Module | None] = {}
         self.stand_ins: dict[str, File | None] = {}
         self.features: dict[int, tuple[Module, Module | None]] = {}
         self.used: dict[int, Any] = {}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from opsk_jobcheck.scripts.frameworks.own_models.builtin_calls import (
     Builtins,
 )
+from opsk_jobcheck.scripts.frameworks.own_models.copies import CannotCopyError, copy_module, describe_arguments
 from opsk_jobcheck.scripts.frameworks.own_models.expressions import get_item
 from opsk_jobcheck.scripts.frameworks.own_models.files import find_method
 from opsk_jobcheck.scripts.frameworks.own_models.layers import (
@@ -113,7 +115,59 @@ class OwnCalls(Builtins):
         if not is_model and not self._is_worth_following(kind):
             self.use_arguments(positional, keywords, node, frame)
             return OPEN
+        key = self._describe_making(kind, bases, positional, keywords) if is_model and self.tape is None else None
+        known = self._make_again(key, (*positional, *keywords.values())) if key is not None else None
+        if known is not None:
+            return known
         instance = self.bear(Module(kind.node.name, definition=kind, is_model=is_model))
+        before = (len(self.unknown), len(self.noted), len(self.used), len(self.places))
+        self._construct(instance, kind, bases, outer, positional, keywords, node, frame)
+        if before == (len(self.unknown), len(self.noted), len(self.used), len(self.places)):
+            self._keep(key, instance, (*positional, *keywords.values()))
+        return instance
+
+    def _describe_making(
+        self, kind: ClassValue, bases: Sequence[ClassValue], positional: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> Hashable | None:
+        """Return what tells a module from others that are made with other arguments; ``None`` where that may change."""
+        constructor = next((row for this in bases if (row := find_method(this.node, "__init__")) is not None), None)
+        names = [row.arg for row in constructor.args.args[1:]] if constructor is not None else []
+        given = describe_arguments(positional, keywords, names)
+        return None if given is None else (id(kind.node), given)
+
+    def _make_again(self, key: Hashable, shared: Sequence[Any]) -> Module | None:
+        """Return another module that is made as one before; ``None`` where none is known."""
+        known = self.made_before.get(key)
+        if known is None:
+            return None
+        copy, made = copy_module(known, shared)
+        if self.born:
+            self.born[-1] |= {id(value) for value in made}
+        return copy
+
+    def _keep(self, key: Hashable | None, instance: Module, shared: Sequence[Any]) -> None:
+        """Keep a copy of a module that was made twice: what is changed in the module itself does not count."""
+        if key is None:
+            return
+        if key not in self.made_before:
+            self.made_before[key] = None
+            return
+        with suppress(CannotCopyError):
+            self.made_before[key], _ = copy_module(instance, shared)
+
+    def _construct(
+        self,
+        instance: Module,
+        kind: ClassValue,
+        bases: Sequence[ClassValue],
+        outer: Sequence[Any],
+        positional: list[Any],
+        keywords: dict[str, Any],
+        node: ast.Call,
+        frame: Frame,
+    ) -> None:
+        """Follow the constructor of an object."""
+        is_model = instance.is_model
         if any(base is OPEN for base in outer) or (is_model and any(map(_makes_later, bases))):
             instance.attributes["?"] = OPEN
         for this in bases:
@@ -121,12 +175,11 @@ class OwnCalls(Builtins):
             if constructor is not None:
                 function = FunctionValue(constructor, this.file, None, instance, this)
                 self.follow(function, positional, keywords, node, frame)
-                return instance
+                return
         if is_model:
             self.construct_outer(instance, outer, positional, keywords)
         else:
             self._fill_record(instance, bases, positional, keywords)
-        return instance
 
     def list_outer_bases(self, kind: ClassValue) -> list[Any]:
         """Return the bases of a class that are not of the program."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from opsk.frameworks.settings.usual_settings import BATCHES
 from opsk.workload import smallest_case
+from opsk.workload.public_models.measured import is_public
 from opsk.workload.roles import METHOD
 from opsk.workload.worst_case import CHECKED, MICRO_BATCH, TRAINED
 from opsk_jobcheck.scripts.bash.values import Invocation
@@ -61,7 +62,7 @@ def state_worst_case(
     if is_encoder:
         findings.options[CHECKED] = "true"
         findings.mark_unknown("plan.micro_batch", "a sample is two texts, or more", invocation.line)
-    _state_batch(settings, findings, texts=TEXTS if is_encoder else 1)
+    _state_batch(settings, reading, follow, texts=TEXTS if is_encoder else 1)
     if is_only_about_adapters(findings.options) and len(list_loaded(settings)) == 1:
         findings.options[TRAINED] = "true"
         state_largest_adapters(settings, findings)
@@ -89,13 +90,19 @@ def check_loading(settings: ProgramSettings, findings: Findings) -> None:
         findings.options[smallest_case.CHECKED] = "true"
 
 
-def _state_batch(settings: ProgramSettings, findings: Findings, *, texts: int) -> None:
+def _state_batch(
+    settings: ProgramSettings, reading: Reading, follow: Callable[[], Followed | None], *, texts: int
+) -> None:
     """State the largest batch that the settings, or the loaders of the program, name, of so many texts a sample."""
+    findings = reading.findings
     if "plan.micro_batch" in findings.values and "plan.micro_batch" not in findings.unknown:
         return
     if MICRO_BATCH in findings.options:  # what a batch is cut to
         return
     sizes = list(_list_batches(settings))
+    if (not sizes or None in sizes) and is_public(reading.model_name or ""):
+        followed = follow()
+        sizes = [followed.batch_size] if followed is not None and followed.is_batch_known else sizes
     if sizes and None not in sizes:
         # one process that has several GPUs may gather what all of them put out on the first (nn.DataParallel), unless
         # it has the layers of one model on them

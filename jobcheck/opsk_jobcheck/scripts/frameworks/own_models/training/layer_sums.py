@@ -27,6 +27,43 @@ _NO_PASS = re.compile(
     r"__init__|_{0,2}(init|reset|make|build|create|get|inpaint)(_|$)|generate|_?(predict|infer|sampl|decod\w*_greedy|beam|test|valid|eval|fit|train|configure)"
 )
 """Methods that make a module, use it after its training, or hold the loop around a step."""
+_NO_GRADIENT = re.compile(r"(no_grad|inference_mode)\b")
+_HEADS = re.compile(r"(?i)head|^nh$")
+"""Names of the number of heads."""
+_SAVES_NOTHING = frozenset(
+    {
+        *(
+            "unsqueeze",
+            "squeeze",
+            "view",
+            "reshape",
+            "expand",
+            "size",
+            "dim",
+            "append",
+            "len",
+            "range",
+            "int",
+            "float",
+            "min",
+        ),
+        *(
+            "max",
+            "permute",
+            "transpose",
+            "detach",
+            "item",
+            "print",
+            "isinstance",
+            "zip",
+            "enumerate",
+            "list",
+            "tuple",
+            "chunk",
+        ),
+    }
+)
+"""Functions and methods that save nothing for the backward pass."""
 _MAKES_LAYERS = frozenset({*CONTAINERS, *STACKS, *LAYERS})
 _POSITIONS = re.compile(r"(?i)(^|_)(w?pe|pos)(_|$)|pos(ition(al|s)?)?_?emb|emb\w*_pos")
 """Names of learned positions."""
@@ -152,18 +189,42 @@ def _repeats(method: ast.stmt) -> bool:
     """Return whether a method repeats what it calls a number of times, or joins the first two axes of a tensor."""
     if not isinstance(method, ast.FunctionDef) or _NO_PASS.match(method.name):
         return False
+    if any(_NO_GRADIENT.search(ast.unparse(row)) for row in method.decorator_list):
+        return False
     for node in ast.walk(method):
-        if isinstance(node, ast.While) or (isinstance(node, ast.For) and _counts(node)):
+        if isinstance(node, ast.While | ast.For) and (isinstance(node, ast.While) or _counts(node)) and _computes(node):
             return True
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         first = node.args[0] if node.args else None
-        if node.func.attr in ("view", "reshape") and isinstance(first, ast.BinOp) and isinstance(first.op, ast.Mult):
+        if node.func.attr in ("view", "reshape") and _joins_samples(first):
             return True
         if node.func.attr == "flatten" and [getattr(part, "value", None) for part in node.args] == [0, 1]:
             return True
         if node.func.attr in ("rearrange", "unfold"):
             return True
+    return False
+
+
+def _joins_samples(size: ast.expr | None) -> bool:
+    """Return whether the first size of a view is a product; one with the heads of attention takes no more places."""
+    if not isinstance(size, ast.BinOp) or not isinstance(size.op, ast.Mult):
+        return False
+    names = (getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(size))
+    return not any(_HEADS.search(name) for name in names)
+
+
+def _computes(loop: ast.For | ast.While) -> bool:
+    """Return whether a loop may call a layer, or save what it computes; one that only adds axes does neither."""
+    for statement in loop.body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.BinOp | ast.AugAssign | ast.Lambda):
+                return True
+            if isinstance(node, ast.Call):
+                function = node.func
+                name = getattr(function, "attr", getattr(function, "id", ""))
+                if name not in _SAVES_NOTHING or not isinstance(function, ast.Attribute | ast.Name):
+                    return True
     return False
 
 

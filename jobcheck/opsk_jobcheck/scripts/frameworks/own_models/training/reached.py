@@ -29,7 +29,7 @@ def reaches_training(files: Sequence[File]) -> bool:
 
     A method counts where its class is called, too. Tests are not looked at.
     """
-    return _Names(files).reach(_list_called(_list_outer(files[0].digest.tree.body)))
+    return bool(files) and _Names(files).reach(_list_called(_list_outer(files[0].digest.tree.body)))
 
 
 def starts_training_by_decorator(file: File) -> bool:

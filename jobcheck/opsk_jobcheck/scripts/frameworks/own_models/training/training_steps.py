@@ -250,17 +250,18 @@ class TrainingSteps(DataSets):
     def _follow_loop(self, statement: ast.For | ast.AsyncFor | ast.While, frame: Frame) -> None:
         """Follow one round of a loop: a step where it takes batches of a loader."""
         self.measured.add(id(statement))
-        is_step, batch = _goes_back(statement, frame.file), DATA
+        is_step, batch, is_loader = _goes_back(statement, frame.file), DATA, False
         if not isinstance(statement, ast.While):
             value = self.evaluate(statement.iter, frame)
             if is_made(value):
-                is_step, batch = True, self.make_batch(value, frame)
+                is_step, batch, is_loader = True, self.make_batch(value, frame), True
             else:
                 batch, *others = self.list_rounds(statement, frame)
                 for item in others if not is_step else ():
                     self._run_round(statement, item, frame)
         if is_step and self.tape is None:
             trains = _calls_backward(statement, frame.file)
+            self.has_open_batch = self.has_open_batch or (trains and not is_loader)
             self._take_step(lambda: self._run_round(statement, batch, frame), statement, trains=trains)
         else:
             self._run_round(statement, batch, frame)

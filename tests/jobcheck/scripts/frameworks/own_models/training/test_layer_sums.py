@@ -45,6 +45,26 @@ def test_a_layer_saves_its_input_and_what_follows_its_output() -> None:
     assert sums.row_features == 8 + 3 * 10
 
 
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "t = x\n        while len(t.shape) < len(x.shape):\n            t = t[..., None]\n        return self.first(x)",
+        "q = x.view(x.size(0) * self.heads, -1, 8)\n        return self.first(x)",
+    ],
+)
+def test_axes_and_heads_repeat_no_layer(forward: str) -> None:
+    _, file = make_models(make_net(forward))
+    assert runs_layers_once([file])
+
+
+def test_a_loop_without_gradients_repeats_no_layer() -> None:
+    body = "        for i in range(3):\n            q = q / q.sum()\n        return q\n"
+    more = f"    @torch.no_grad()\n    def balance(self, q):\n{body}"
+    text = make_net().replace("net = Net()\n", f"{more}net = Net()\n")
+    assert runs_layers_once([make_models(text)[1]])
+    assert not runs_layers_once([make_models(text.replace("@torch.no_grad()", "@torch.jit.ignore"))[1]])
+
+
 def test_a_size_that_is_not_known_leaves_no_limit() -> None:
     models, file = make_models(make_net(classes="count()"))
     assert sum_layers(models, [file]) is None
