@@ -33,11 +33,14 @@ _IGNORED = (
     "Exception ignored ", "the following exception was raised", "Could not load bitsandbytes native library",
     "--- Logging error ---", "Error in atexit._run_exitfuncs:", "processing of request from (",
     "exception calling callback for <Future", "handle: <Handle ", "handle: <TimerHandle ", "```",
-    "current Metropolis proposal is about to be rejected",
+    "current Metropolis proposal is about to be rejected", "fits failed with the following error:",
 )  # fmt: skip
 """What stands above a traceback that ended nothing: Python's of destructors, of calls of the logger, of what is done at
 exit, of requests (socketserver), of call-backs (concurrent.futures, asyncio); Sphinx's, that of an optional part, the
-beginning of a quotation in Markdown, and Stan's of a proposal that it rejects."""
+beginning of a quotation in Markdown, Stan's of a proposal that it rejects, and scikit-learn's of settings that it left
+out of a search."""
+_UNRAISABLE = "Exception ignored in: '"
+"""Cython writes this below an exception that its function cannot pass on, and the exception once more below that."""
 _PLAIN_ENDS = ("KeyboardInterrupt", "SystemExit", "SignalException", "InterruptedError")
 _LONGEST_PREFIX_CHARS = 120
 _LEVELS = frozenset(("DEBUG", "INFO", "NOTE", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"))
@@ -125,7 +128,8 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
         if match["message"]:
             fields["message"] = match["message"][:300]
         fields |= frames.fields()
-        if any(each in _find_line_before(data, line) for each in _IGNORED) or _HANDLED.search(after):
+        is_ignored = any(each in _find_line_before(data, line) for each in _IGNORED)
+        if is_ignored or _HANDLED.search(after) or after.lstrip().startswith(_UNRAISABLE):
             fields["handled"] = "yes"
         if frames.reach_top and (
             frames.wait_for_ray or not _UNBUFFERED.search(data, position, position + _BELOW_BYTES)
@@ -172,6 +176,14 @@ def read_raised(data: bytes, line: LogLine, *, is_end: bool) -> dict[str, str] |
     if is_handled or any(each in _find_line_before(data, line) for each in _IGNORED):
         fields["handled"] = "yes"
     return fields
+
+
+def is_unraisable(data: bytes, line: LogLine) -> bool:
+    """Return whether Python only tells of an exception, which nothing above its own frames can see."""
+    if not _RAISED_KIND.match(line.text):
+        return False
+    after = data[line.end : line.end + len(_UNRAISABLE) + 2].lstrip().decode("utf-8", "replace")
+    return after.startswith(_UNRAISABLE) or _find_line_before(data, line).startswith(_UNRAISABLE)
 
 
 def _has_head(data: bytes, line: LogLine) -> bool:

@@ -20,6 +20,19 @@ _MAX_LINES = 128
 _ENDS = re.compile(rb"[\r\n]+")
 _BAR = re.compile(r"\d{1,3}%\|")
 _MIN_LETTERS = re.compile(r"[^\W\d_]{2}")
+_RESULT = re.compile(r"\s{1,8}[A-Za-z][\w@./ ()%-]{0,40}[:=]\s*[-+]?\d[\d.,]*(?:e[-+]?\d+)?\s?%?\s*$")
+_OF_REPORT = re.compile(
+    r"\s*(?:rank|host|time|pid|exit\s?code|signal|line|column|CPU|GPU|Max|Average|Total|Delta|Run|Turnaround|Wall|Memory|Swap)\b",
+    re.IGNORECASE,
+)
+"""Of a launcher or a batch system, which indents its numbers as well."""
+_WROTE = re.compile(
+    r"\b(?:saved|wrote|written|saving|exported)\b.{0,80}(?:\b(?:to|in|as)\b|[:→>]).{0,160}[/\\.]\w"
+    r"|\b(?:saved|wrote|exported) \S{1,160}\.\w{1,8}\b",
+    re.IGNORECASE,
+)
+_OF_FAILURE = re.compile(r"log|crash|error|report|trace|emergency|interrupt|core\b|dump|partial", re.IGNORECASE)
+"""What a program writes because it failed."""
 _FRAME = re.compile(
     r'(?:[\[(].{0,60}[\])] ?)?\s*(?:File "|Traceback|raise\b|return\b|self\.|\^|~|[│╭╰|+] |at /|in <'
     r"|#\d{1,3} |@ +0x|\d{1,3}: )"
@@ -59,9 +72,9 @@ def find_third_last_ordinary(data: bytes) -> int | None:
     count, stop = 0, len(data)
     for _ in range(_MAX_LINES):
         start = max(data.rfind(b"\n", 0, stop), data.rfind(b"\r", 0, stop)) + 1
-        if start < stop and _is_ordinary(data[start : min(stop, start + _MAX_LINE_BYTES)]):
-            count += 1
-            if count == _LINES:
+        if start < stop:
+            count += _weigh(data[start : min(stop, start + _MAX_LINE_BYTES)])
+            if count >= _LINES:
                 return start
         if start == 0:
             break
@@ -69,11 +82,21 @@ def find_third_last_ordinary(data: bytes) -> int | None:
     return None
 
 
-def _is_ordinary(raw: bytes) -> bool:
-    """Return whether a line is of a program at work."""
+def _weigh(raw: bytes) -> int:
+    """Return how many lines of a program at work a line is worth: where it wrote its results counts twice."""
     text = parse_label(strip_escapes(raw)).text
     if _BAR.search(text) is not None:
-        return True
+        return 1
+    if _FAILS.search(text) is None and _LAUNCHER.match(text) is None:
+        if _RESULT.match(text) is not None:
+            return int(_OF_REPORT.match(text) is None)
+        if _WROTE.search(text) is not None and _OF_FAILURE.search(text) is None:
+            return 2
+    return int(_is_ordinary(text))
+
+
+def _is_ordinary(text: str) -> bool:
+    """Return whether a line is of a program at work."""
     if text[:1] in " \t" or _MIN_LETTERS.search(text) is None:
         return False
     return not any(

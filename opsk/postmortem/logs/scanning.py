@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 
 from opsk.postmortem.logs.below import read_cpp_exception, read_hosts, read_jax_tasks, read_torchrun_report
-from opsk.postmortem.logs.exceptions import is_plain_end, is_quoted, read_exception, read_raised
+from opsk.postmortem.logs.exceptions import is_plain_end, is_quoted, is_unraisable, read_exception, read_raised
 from opsk.postmortem.logs.header import Heading, LineClock, NamedRank, parse_log_name
 from opsk.postmortem.logs.kernel import scan_quoted_xids
 from opsk.postmortem.logs.lines import REACH_BYTES, LogLine, find_label_ranks, find_line, read_fields
-from opsk.postmortem.logs.losses import RECOVERED, is_number_again
+from opsk.postmortem.logs.losses import RECOVERED, ends_as_number, is_number_again
 from opsk.postmortem.logs.matching import TEXT_CHARS, Finder, FindingSet, Match, build_finder
 from opsk.postmortem.logs.openings import Opening
 from opsk.postmortem.logs.pieces import BROKEN, Piece, ReadLimits, describe_limits, open_log, read_limited_pieces
@@ -36,6 +36,7 @@ _EXCEPTION = "python.exception"
 _ECHOED = re.compile(r"(?:\+{1,6} |declare -x |export )|[A-Z_][A-Z0-9_]{2,80}=")
 """Commands that a shell prints before it runs them (``set -x``), and environments that scripts print."""
 _ASKED_TO_END = "launcher.sigterm"
+_NO_NUMBER = "train.nan_loss"
 _BROKEN_FILE = "storage.broken_file"
 _FROM_PARENT, _PARENT_BYTES = b"reduction.pickle.load(from_parent)", 240
 """Python's multiprocessing reads what a new process is to do (multiprocessing/spawn.py)."""
@@ -43,7 +44,7 @@ _MAX_LAST_WORDS = 2
 """What a program says more often it does not end by."""
 _APART_BYTES = 160
 """More than the words by which Python joins two tracebacks: something else was printed between them."""
-_OF_END = ("top", "program", "apart", "chained")
+_OF_END = ("top", "program", "apart", "chained", "handled")
 """What an exception that has a signature of its own takes over from its traceback."""
 _OF_A_REQUEST = re.compile(r"\[(?:\w{1,40}/){0,4}serving_\w{1,40}\.py:\d{1,5}\]")
 """vLLM's front end logs what was wrong with a request, answers it, and serves the next (entrypoints/openai)."""
@@ -142,17 +143,30 @@ def scan_log(
         try:
             for piece in read_limited_pieces(stream, limits):
                 _scan_piece(piece, state)
-                state.before = piece.data[-_FAR_BYTES:]
+                state.before = (state.before[-_FAR_BYTES:] + piece.data[-_FAR_BYTES:])[-_FAR_BYTES:]
                 size, lines = piece.offset + len(piece.data), piece.line
             note = describe_limits(stream, limits, size)
         except BROKEN as error:
             problem = f"{path}: damaged after {size} bytes: {error}"
     return LogScan(
         path=str(path), lines=lines, bytes=size,
-        findings=(*state.gathered.findings.values(), *state.quoted, *state.opening.findings(state.path)),
+        findings=(*_list_gathered(state, size), *state.quoted, *state.opening.findings(state.path)),
         ranks=_build_end(state, size, lines).ranks(), left_out=state.gathered.left_out, problem=problem,
         note=f"{path}: {note}" if note else "",
     )  # fmt: skip
+
+
+def _list_gathered(state: _State, size: int) -> list[Finding]:
+    """Return the findings of a log that was read to its end: a loss that is a number there ended no run."""
+    return [
+        replace(each, role=Role.CONFIRMATION, fields={**each.fields, "event": RECOVERED})
+        if each.signature == _NO_NUMBER
+        and each.role is Role.ROOT
+        and max(each.order, each.last_order) < size - len(state.before)
+        and ends_as_number(state.before, each.text)
+        else each
+        for each in state.gathered.findings.values()
+    ]
 
 
 def _build_end(state: _State, size: int, lines: int) -> LogEnd:
@@ -235,7 +249,7 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         role = Role.ADVICE
     elif signature.id in SURVIVED_BY_SCRIPTS:
         fields |= find_trifle(piece, line)
-    if is_stopped_server(piece, line):
+    if is_stopped_server(piece, line) or is_unraisable(piece.data, line):
         role = Role.ADVICE
     if signature.follow == "last" and not (
         is_last_word(piece, line) and state.gathered.total(signature.id) <= _MAX_LAST_WORDS
@@ -274,7 +288,9 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
                 extra["apart"] = "yes"
             state.traceback_end = max(state.traceback_end, piece.offset + begin + len(text))
             if _matches_signature(text):
-                if extra.get("top") and len(state.ends_of_programs) < _MAX_ENDS:
+                if (extra.get("top") or (extra.get("handled") and not extra.get("chained"))) and len(
+                    state.ends_of_programs
+                ) < _MAX_ENDS:
                     known = {name: extra[name] for name in _OF_END if name in extra}
                     state.ends_of_programs[piece.offset + begin] = known
                 return

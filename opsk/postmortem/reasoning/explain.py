@@ -40,6 +40,8 @@ _MAX_ALTERNATIVES = 4
 _MAX_CUT_OFF = 3
 _MIN_ALTERNATIVE = 0.05
 _UNKNOWN = "unknown"
+_ASKS_TO_REQUEUE = "submitit.timed_out"
+"""submitit runs the job again into the same log; an end below tells how that went."""
 _NOT_FAILED_STATES = ("COMPLETED", "COMPLETING", "RUNNING", "PENDING")
 
 
@@ -187,7 +189,11 @@ def _has_succeeded(evidence: Evidence, findings: Sequence[Finding]) -> bool:
     by_slurm = {FailureClass.TIME_LIMIT, FailureClass.PREEMPTED, FailureClass.CANCELLED, FailureClass.NODE}
     return not any(
         finding.role is Role.ROOT
-        and (finding.source not in ends or finding.order > ends[finding.source] or finding.failure in by_slurm)
+        and (
+            finding.source not in ends
+            or finding.order > ends[finding.source]
+            or (finding.failure in by_slurm and finding.signature != _ASKS_TO_REQUEUE)
+        )
         for finding in findings
         if finding.source in ends or finding.failure in by_slurm
     )  # fmt: skip

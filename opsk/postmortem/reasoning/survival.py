@@ -52,6 +52,8 @@ _CAUGHT = _OF_A_RUN - {FailureClass.NUMERIC, FailureClass.CANCELLED}
 """Programs catch what raises these, say so, and go on with something else; numbers that went wrong stay wrong."""
 
 
+_OF_RAY = "ray."
+"""The nodes of one start of Ray are not those of the next."""
 _WHILE_AT_WORK = (FailureClass.TIME_LIMIT, FailureClass.PREEMPTED)
 _OF_SET_UP = ("shell.", "packages.")
 """A script that one of its first lines ends does not work until its time is up."""
@@ -63,6 +65,14 @@ _OF_A_TOOL = re.compile(
     r": "
 )
 """A tool that a script or program called complains, and the caller goes on."""
+_ONLY_PREPARES, _ADVICE_BYTES = "shell.module_unknown", KIB
+"""Lmod and conda give so much advice below what they say."""
+_LOST_WORKER, _RUNS_AGAIN = "ray.worker_lost", "A worker died or was killed while executing a task"
+"""Ray runs the tasks of such a process again."""
+_CAUGHT_ERRNO = re.compile(r"\[Errno \d{1,3}\] ")
+"""Python's words for an error of the system: a program that prints them has caught it, a shell has others."""
+_CANNOT_OPEN = "can't open file"
+"""Python itself says so of the script that it is to run, and ends."""
 _LAST_WORDS = re.compile(
     r"\b(?:training|job|run|program|experiment|script|pipeline|evaluation) (?:has |was )?(?:failed|crashed|aborted)\b"
     r"|\bfatal\b|\b(?:aborting|exiting|giving up)\b",
@@ -106,6 +116,9 @@ def drop_earlier_jobs(findings: Sequence[Finding], ranks: Sequence[RankProgress]
 def _is_followed_by_job(end: Finding, findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> bool:
     """Return whether the end of a job is followed by another job in the same log, and not by its own last output."""
     rest_bytes = _find_size(end.source, ranks) - end.order
+    has_ended = any(each.role is Role.END and each.source == end.source and each.order > end.order for each in findings)
+    if has_ended and _find_step_before_last(end.source, ranks) > end.order and rest_bytes > _GOES_ON_TIMED_BYTES:
+        return True
     begins = _find_last(each for each in findings if each.signature == _RUN_BEGINS).get(end.source, -1) > end.order
     if (begins or rest_bytes > GOES_ON_BYTES) and _find_last_step(end.source, ranks) > end.order:
         return True
@@ -172,10 +185,13 @@ def demote_survived(
             return _find_size(source, ranks) - order > _GOES_ON_TIMED_BYTES
         if finding.signature in _MEETS and not has_failed and is_of_one and not is_labelled(finding):
             return order < _find_step_before_last(source, ranks) or goes_on(finding, timed_bytes=0)
-        if finding.failure in _OF_A_RUN and last[source] < runs.get(source, -1) and is_of_one:
+        is_of_run = finding.failure in _OF_A_RUN or finding.signature.startswith(_OF_RAY)
+        if is_of_run and last[source] < runs.get(source, -1) and is_of_one:
             return True
         if finding.signature.startswith(_OF_SET_UP) and is_of_one and order < timed_out.get(source, -1):
             return True
+        if finding.signature == _ONLY_PREPARES and last[source] + _ADVICE_BYTES < _find_ordinary(source, ranks):
+            return not has_failed and is_of_one
         is_caught = not _ends_program(finding) or often[source] >= _MANY
         if finding.failure in _CAUGHT and is_caught and works_on(source):
             return True
@@ -196,8 +212,13 @@ def demote_survived(
         rest_bytes = _find_size(finding.source, ranks) - finding.order
         if not has_failed and is_cancelled_step(finding) and rest_bytes > _NEXT_JOB_BYTES:
             return replace(finding, role=Role.CONFIRMATION)
-        if finding.signature in ENDS_OF_COMMANDS and finding.role is not Role.ADVICE and goes_on(finding):
-            return replace(finding, role=Role.ADVICE, failure=None)
+        is_end = finding.signature in ENDS_OF_COMMANDS and finding.role is not Role.ADVICE
+        if is_end or finding.signature == _LOST_WORKER:
+            last_order = max(last.get(finding.source, -1), _find_last_order(finding))
+            is_of_earlier = not has_failed and last_order < runs.get(finding.source, -1)
+            is_again = is_end or finding.text.startswith(_RUNS_AGAIN)
+            if is_of_earlier or (is_again and goes_on(finding)):
+                return replace(finding, role=Role.ADVICE, failure=None)
         if finding.role is Role.CASCADE and finding.signature == _EXCEPTION and works_on(finding.source):
             return replace(finding, role=Role.CONFIRMATION)
         return replace(finding, role=Role.CONFIRMATION) if is_survived(finding) else finding
@@ -281,11 +302,12 @@ def _ends_program(finding: Finding) -> bool:
     """Return whether a finding is a program's end by itself, or tells of one: what follows is of something else."""
     if _OF_A_TOOL.match(finding.text) is not None:
         return False
+    is_caught = _CAUGHT_ERRNO.search(finding.text) is not None and _CANNOT_OPEN not in finding.text
     return (
         finding.origin is not Origin.JOB_LOG
         or bool(finding.fields.get("top") or finding.fields.get("uncaught"))
         or finding.signature in REPORTS_OF_ENDS
-        or finding.signature.startswith(_ENDS_PROGRAMS)
+        or (finding.signature.startswith(_ENDS_PROGRAMS) and not is_caught)
         or _LAST_WORDS.search(finding.text) is not None
     )
 

@@ -816,6 +816,11 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "=================== 11 passed, 1 xfailed, 3 warnings in 3.21s ===================",
         "=================== 1 failed, 11 passed in 3.21s ===================",
     ),
+    "end.unit_tests_passed": (
+        "Ran 12 tests in 0.412s\n\nOK (skipped=2)",
+        "Ran 12 tests in 0.412s\n\nFAILED (errors=1)",
+    ),
+    "end.workflow_done": ("10 of 10 steps (100%) done", "2 of 10 steps (20%) done"),
     "openmp.stopped": (
         "OMP: Error #15: Initializing libiomp5md.dll, but found libomp already initialized.",
         "OMP: Hint: Try decreasing the value of OMP_NUM_THREADS.",
