@@ -25,7 +25,7 @@ _KEY_FIELDS = (
 )  # fmt: skip
 """Fields by which two findings differ; others (times, sizes) may vary between equal ones."""
 TRIED_AGAIN = re.compile(
-    r"\b(?:(?<!exceeded error )re-?try(?:ing)?\b(?! (?:count )?(?:exceeded|between|failed))|retry loop"
+    r"\b(?:(?<!exceeded error )re-?try(?:ing)?\b(?! (?:count(?:er)? )?(?:exceeded|between|failed))|retry loop"
     r"|(?<!and )(?<!then )try(?:ing)? again|\brestarting\b"
     r"|attempt \d+ (?:of|/)|\(\d+ of \d+\)"
     r"|falling back|continuing (?:on|with)|will be (?:ignored|skipped)|ignoring|Exception ignored"

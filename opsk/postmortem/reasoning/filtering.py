@@ -107,7 +107,8 @@ _BY_WORDS: tuple[tuple[FailureClass, re.Pattern[str]], ...] = (
         r"|RESOURCE_EXHAUSTED"
     )),
     (FailureClass.HOST_MEMORY, re.compile(
-        r"[Cc]an(?:no|')t allocate memory|out of (?:shared |host |system |CPU )?memory|\[Errno 12\]"
+        r"[Cc]an(?:no|')t allocate memory|[Oo]ut of (?:shared |host |system |CPU )?[Mm]emory|\[Errno 12\]"
+        r"|memory allocation (?:of \d{1,20} bytes )?failed"
         r"|\b_?(?:Array)?MemoryError\b|killed .{0,60}memory pressure|running low on memory"
         r"|[Nn]ot enough (?:free )?(?:host|CPU|system) memory|\bhost memory (?:allocation .{0,60}null|exhausted)"
         r"|GiB of RAM is available|less than requested memory for kv"

@@ -12,6 +12,7 @@ import pytest
 
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.reasoning import explain
+from tests.fakes.hard_logs.cluster_families import CLUSTER_FAMILIES
 from tests.fakes.hard_logs.families import FAMILIES, Family
 from tests.fakes.hard_logs.kernel_families import KERNEL_FAMILIES
 from tests.fakes.hard_logs.library_families import LIBRARY_FAMILIES
@@ -30,7 +31,9 @@ def classify(folder: Path, message: str, *, is_at_start: bool) -> str:
 
 
 @pytest.mark.parametrize(
-    "family", [*FAMILIES, *LIBRARY_FAMILIES], ids=lambda family: f"{family.failure}: {family.source[:40]}"
+    "family",
+    [*FAMILIES, *LIBRARY_FAMILIES, *CLUSTER_FAMILIES],
+    ids=lambda family: f"{family.failure}: {family.source[:40]}",
 )
 def test_every_message_of_a_family_is_classed(family: Family, tmp_path: Path) -> None:
     wrong = {
@@ -55,4 +58,7 @@ def test_every_message_of_a_kernel_is_classed_and_placed(family: Family, tmp_pat
 
 
 def test_every_family_names_where_its_messages_are_made() -> None:
-    assert all(family.source and family.messages for family in (*FAMILIES, *LIBRARY_FAMILIES, *KERNEL_FAMILIES))
+    assert all(
+        family.source and family.messages
+        for family in (*FAMILIES, *LIBRARY_FAMILIES, *CLUSTER_FAMILIES, *KERNEL_FAMILIES)
+    )

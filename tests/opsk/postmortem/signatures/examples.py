@@ -345,7 +345,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "wandb: offline mode is enabled",
     ),
     "host.limits": ("OSError: [Errno 24] Too many open files: '/data/shard_7'", "open files limit: 65536"),
-    "container.start_failed": ("slurmstepd: error: pyxis: couldn't start container", "pyxis: starting container ..."),
+    "container.start_failed": (
+        "slurmstepd: error: pyxis:     [ERROR] No such file or directory: /images/x.sqsh",
+        "pyxis: starting container ...",
+    ),
     "mpi.cannot_start": ("srun: error: invalid MPI type 'pmix', --mpi=list for acceptable types", "MPI type: pmix"),
     "mpi.pmix_error": (
         "srun: error: mpi/pmix_v4: _errhandler: n3 [1]: pmixp_client_v2.c:212: Error handler invoked: status = -25",
@@ -936,4 +939,160 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "[LightGBM] [Warning] Connecting to rank 7 failed, waiting for 200 milliseconds",
     ),
     "lightgbm.connected": ("[LightGBM] [Info] Connected to rank 7", "[LightGBM] [Info] Trying to bind port 12400..."),
+    "slurm.connection_lost": (
+        "srun: error: slurm_receive_msgs: [[gpu012]:6818] failed: Socket timed out on send/recv operation",
+        "srun: debug: slurm_receive_msgs: [[gpu012]:6818] answered",
+    ),
+    "slurm.step_setup_failed": (
+        "slurmstepd: error: container_p_join: open failed for /var/spool/slurm/1/.ns: No such file or directory",
+        "slurmstepd: error: _cgroup_procs_check: failed on path (null)/cgroup.procs: No such file or directory",
+    ),
+    "slurm.interconnect_failed": (
+        "srun: error: Task launch for StepId=1.0: Error configuring interconnect",
+        "slurmctld: switch/hpe_slingshot: hpe_slingshot loaded",
+    ),
+    "slurm.allocation_timed_out": (
+        "salloc: Job 12 has exceeded its time limit and its allocation has been revoked.",
+        "salloc: Job allocation 12 has been revoked.",
+    ),
+    "slurm.pmix_timeout": (
+        "slurmstepd: error:  mpi/pmix_v3: pmixp_coll_tree_reset_if_to: gpu012 [1]: pmixp_coll_tree.c:1317: 0x2b: collective timeout seq=0",
+        "ProcessGroupNCCL: collective timeout seq=0",
+    ),
+    "batch.limit": (
+        "=>> PBS: job killed: ncpus 35.2 exceeded limit 16 (sum)",
+        "=>> PBS: ncpus 35.2 of 64",
+    ),
+    "batch.node_lost": (
+        "=>> PBS: job killed: node 3 (gpu012) requested job terminate, 'EOF' (code 1099) - received SISTER_EOF attempting to communicate with sister MOM's",
+        "TERM_EXTERNAL_SIGNAL: job killed by a signal external to LSF.",
+    ),
+    "pbs.deleted": (
+        "Job deleted at request of ada@login1",
+        "Job deleted at request of root@sched1",
+    ),
+    "condor.held": (
+        "\tError from slot1@n7: Docker job has gone over memory limit of 2048 Mb",
+        "\t67  -  MemoryUsage of job (MB)",
+    ),
+    "condor.transfer_failed": (
+        "\tTransfer output files failure at execution point slot1@n7 while sending files to access point ap1",
+        "\tTransferring output files to slot1@n7",
+    ),
+    "condor.evicted": (
+        "004 (123.000.000) 01/05 10:00:00 Job was evicted.",
+        "005 (123.000.000) 01/05 10:00:00 Job terminated.",
+    ),
+    "condor.removed": (
+        "\tvia condor_rm (by user ada)",
+        "condor_rm 123",
+    ),
+    "kubernetes.oom": (
+        "      Reason:       OOMKilled",
+        "it is not OOMKilled",
+    ),
+    "kubernetes.disk_full": (
+        "Pod ephemeral local storage usage exceeds the total limit of containers 10Gi.",
+        'EmptyDir volume "cache" is mounted',
+    ),
+    "kubernetes.preempted": (
+        "Warning  Preempted  10s  default-scheduler  Preempted by pod 6f2c on node n7",
+        "the job may be Preempted by others",
+    ),
+    "kubernetes.deadline": (
+        "Job was active longer than specified deadline",
+        "DEADLINE_EXCEEDED: Deadline Exceeded",
+    ),
+    "kubernetes.volume_failed": (
+        'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
+        'MountVolume.SetUp succeeded for volume "data"',
+    ),
+    "kubernetes.devices_gone": (
+        "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. Requested: 8, Available: 7, which is unexpected",
+        "UnexpectedAdmissionError",
+    ),
+    "kubernetes.not_started": (
+        "Warning  Failed  10s  kubelet  Error: ImagePullBackOff",
+        "12/16 nodes are available: the rest is drained",
+    ),
+    "kubernetes.node_gone": (
+        "Warning  NodeNotReady  10s  node-controller  Node is not ready",
+        "Node is not ready for upgrades",
+    ),
+    "ucx.no_device": (
+        "[1767607200.1] [n7:1234 :0] ucp_context.c:1100 UCX  ERROR network device 'mlx5_9:1' is not available, please use one or more of: 'mlx5_0:1'(IB)",
+        "the option is not available, please use one or more of:' others",
+    ),
+    "ucx.cuda_ipc_failed": (
+        "[1767607200.1] [n7:1234 :0] cuda_ipc_md.c:100 UCX  ERROR cuIpcOpenMemHandle(&key->d_ptr) failed: invalid resource handle",
+        "UCX  DEBUG cuIpcOpenMemHandle(key) took 3 us",
+    ),
+    "cuda.pinned_memory_failed": (
+        "AssertionError: Unable to allocate pinned memory of 34359738368 bytes",
+        "allocated 34359738368 bytes of pinned host memory",
+    ),
+    "tensorflow.allocation_failed": (
+        "W tensorflow/core/framework/op_kernel.cc:1733] RESOURCE_EXHAUSTED: failed to allocate memory",
+        "Ran out of memory trying to allocate 2.00GiB. The caller indicates that this is not a failure",
+    ),
+    "cuda.fabric_handle_failed": (
+        "cuMemImportFromShareableHandle failed: CUDA_ERROR_NOT_PERMITTED",
+        "cuMemExportToShareableHandle(&handle, h, CU_MEM_HANDLE_TYPE_FABRIC, 0)",
+    ),
+    "tpu.in_use": (
+        "ABORTED: The TPU is already in use by process with pid 12345.",
+        "the TPU is not in use",
+    ),
+    "tpu.halted": (
+        "INTERNAL: Core halted unexpectedly: Accelerator device halted prematurely, perhaps due to an on-device check-failure.",
+        "the accelerator device was halted by its user",
+    ),
+    "habana.device_failed": (
+        "RuntimeError: synStatus=26 [Generic failure] Device acquire failed.",
+        "synStatus=0 [Success]",
+    ),
+    "ascend.device_failed": (
+        "RuntimeError: ACL stream synchronize failed, error code:507018",
+        "stream synchronize failed, error code:507000",
+    ),
+    "ascend.notify_timeout": (
+        "EI0002: The wait execution of the Notify register times out.",
+        "EI0002 is listed in the manual",
+    ),
+    "neuron.device_failed": (
+        "RuntimeError: NRT init failed: nrt_init status=1",
+        "NEURON_RT: version 2.20",
+    ),
+    "oneapi.device_lost": (
+        "Native API returns: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
+        "UR_RESULT_SUCCESS",
+    ),
+    "hip.queue_failed": (
+        "Queue 0x7f aborting with error : HSA_STATUS_ERROR_HARDWARE_EXCEPTION: code: 0x1013",
+        "HSA_STATUS_SUCCESS",
+    ),
+    "kernel.oops": (
+        "BUG: unable to handle page fault for address: ffff8881",
+        "BUG: scheduling while atomic",
+    ),
+    "mpi.proxy_lost": (
+        "[mpiexec@n1] control_cb (pm/pmiserv/pmiserv_cb.c:208): assert (!closed) failed",
+        "assert (n > 0) failed",
+    ),
+    "jax.task_refused": (
+        "INVALID_ARGUMENT: Unexpected task registered with task_name=/job:jax_worker/replica:0/task:9",
+        "task registered with task_name=/job:jax_worker/replica:0/task:9",
+    ),
+    "tensorflow.task_unhealthy": (
+        "UnavailableError: Collective ops is aborted by: /job:worker/replica:0/task:1 health check timed out.",
+        "Collective ops is aborted by: the user",
+    ),
+    "tensorflow.termination_notice": (
+        "INFO:tensorflow:Member worker_0 has received termination notice.",
+        "the member has received termination notice.",
+    ),
+    "container.reported": (
+        "slurmstepd: error: pyxis: failed to import docker image",
+        "slurmstepd: error: pyxis: printing enroot log file:",
+    ),
 }
