@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk_jobcheck.scripts.frameworks.huggingface.model import ConfigReading, read_config
+from opsk_jobcheck.scripts.script import read_script
 
 LLAMA3_8B = """{
   "architectures": ["LlamaForCausalLM"],
@@ -251,3 +252,19 @@ def test_no_document_makes_the_reader_raise(document: dict[str, object]) -> None
 @given(st.text())
 def test_no_text_makes_the_reader_raise(text: str) -> None:
     read_config(text, file="x")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ('find "$HF_HOME/hub/models--Qwen--Qwen2.5-0.5B/snapshots" -mindepth 1 -type d | head -1', "Qwen/Qwen2.5-0.5B"),
+        ("ls -d /data/hub/models--Qwen--Qwen2.5-0.5B/snapshots/* | tail -n 1", "Qwen/Qwen2.5-0.5B"),
+        ("ls -d /data/models/Qwen2.5-* | tail -n 1", None),
+    ],
+)
+def test_a_search_in_the_cache_of_the_hub_names_the_model(command: str, name: str | None) -> None:
+    script = (
+        f"#!/bin/bash\n#SBATCH --gres=gpu:1\nBASE=$({command})\n"
+        'python run_clm.py --model_name_or_path "$BASE" --do_train --block_size 512\n'
+    )
+    assert read_script(script, file="job.sh").model.name == name

@@ -20,7 +20,9 @@ from opsk_jobcheck.scripts.bash.splitting import (
 )
 from opsk_jobcheck.scripts.bash.syntax import Arith, Lit, Output, Param, Segment, Word
 from opsk_jobcheck.scripts.bash.values import (
+    CACHED_MODEL,
     MAX_ARRAY_WORDS,
+    MAX_VALUE_CHARS,
     PRINTED,
     Array,
     Scalar,
@@ -455,8 +457,10 @@ def _make_unknown_words(why: str, line: int) -> Text:
 
 
 def _shorten(command: str) -> str:
-    """Return a command short enough for a reason."""
+    """Return a command short enough for a reason, a model's folder of HuggingFace's cache whole where it names one."""
     joined = " ".join(command.split())
+    if (cached := CACHED_MODEL.search(joined[:MAX_VALUE_CHARS])) is not None:
+        return f"… {cached[0]} …"
     return joined if len(joined) <= 40 else joined[:39] + "…"
 
 

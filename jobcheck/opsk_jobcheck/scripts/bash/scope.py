@@ -19,6 +19,7 @@ from opsk_jobcheck.scripts.bash.values import (
     Text,
     Variable,
     WordPart,
+    are_flags,
     blend,
     find_mentions,
     is_countable,
@@ -269,8 +270,10 @@ def _blend_values(values: list[Variable | None], why: str, line: int) -> Variabl
         common = 0
         while all(len(row) > common and row[common].key == rows[0][common].key for row in rows):
             common += 1
-        rest = find_mentions(part for row in rows for word in row[common:] for part in word.parts)
-        return Array((*rows[0][:common], Text((WordPart("", line, why, many=True, mentions=rest),))))
+        ends = [[part for word in row[common:] for part in word.parts] for row in rows]
+        rest = find_mentions(part for end in ends for part in end)
+        is_closed = all(map(are_flags, ends))
+        return Array((*rows[0][:common], Text((WordPart("", line, why, many=True, mentions=rest, closed=is_closed),))))
     texts = [value.text for value in values if isinstance(value, Scalar)]
     if len(texts) < len(values):
         mentions = find_mentions(part for text in texts for part in text.parts)

@@ -23,6 +23,8 @@ ONE_ARGUMENT = re.compile(r"\$[1-9]\d? is an argument of the script, not known h
 """The reason for one argument of the script that is unknown."""
 PRINTED = "it is what `"
 """Start of the reason for an unknown output: the same program need not print the same twice."""
+CACHED_MODEL = re.compile(r"models--([\w.-]{1,60}?)--([\w.-]{1,96})/snapshots\b")
+"""The folder of a model in the cache of HuggingFace's hub, with its organisation and its name."""
 _new = tuple.__new__
 
 
@@ -30,7 +32,8 @@ class WordPart(NamedTuple):
     """A piece of text that was written on ``line``; when ``why`` is given the piece is unknown and ``text`` empty.
 
     ``filled``: an unknown piece is certainly not the empty string; ``many``: it may be several words, or none;
-    ``mentions`` are the flags and overrides that it may hold; ``number``: it is a number, without a sign.
+    ``mentions`` are the flags and overrides that it may hold; ``number``: it is a number, without a sign;
+    ``closed``: it holds no others than those, with their values.
     A named tuple, as `Text` is: a script makes thousands of them, and a frozen dataclass takes three times as long to
     make.
     """
@@ -42,6 +45,7 @@ class WordPart(NamedTuple):
     many: bool = False
     mentions: tuple[str, ...] = ()
     number: bool = False
+    closed: bool = False
 
 
 class Text(NamedTuple):
@@ -220,7 +224,7 @@ def literal(text: str, line: int) -> Text:
     """Return a wholly known text; made without the detour over defaults, for a script has hundreds of them."""
     if not text:
         return NOTHING
-    part = _new(WordPart, (text, line, "", False, False, (), False))
+    part = _new(WordPart, (text, line, "", False, False, (), False, False))
     return _new(Text, ((part,),))
 
 
@@ -264,10 +268,20 @@ def blend(left: Text, right: Text, why: str, line: int) -> Text:
         return left
     head = _find_shared(list(left.parts), list(right.parts), from_end=False)
     tail = _find_shared(_drop_parts(left.parts, head), _drop_parts(right.parts, head), from_end=True)
-    middle = WordPart(
-        "", line, why, mentions=find_mentions((*_drop_parts(left.parts, head), *_drop_parts(right.parts, head)))
-    )
+    rows = (_drop_parts(left.parts, head), _drop_parts(right.parts, head))
+    middle = WordPart("", line, why, mentions=find_mentions((*rows[0], *rows[1])), closed=all(map(are_flags, rows)))
     return join((Text(tuple(head)), Text((middle,)), Text(tuple(tail))))
+
+
+def are_flags(parts: Sequence[WordPart]) -> bool:
+    """Return whether parts certainly are flags and overrides with their values, or nothing."""
+    if any(part.why and not part.closed for part in parts):
+        return False
+    words = [word for part in parts for word in ((*part.mentions, "") if part.why else part.text.split())]
+    return len(words) <= MAX_MENTIONS and all(
+        word.startswith("-") or "=" in word or not word or before.startswith("-")
+        for before, word in zip(["", *words], words, strict=False)
+    )
 
 
 def find_mentions(parts: Iterable[WordPart]) -> tuple[str, ...]:

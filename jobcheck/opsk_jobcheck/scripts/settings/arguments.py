@@ -101,7 +101,8 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
             line = value.line or word.line
             overrides[match.group(1)] = Argument(flag=match.group(1), value=value, line=line, word_index=index)
         elif not head and word.known is None and not word.parts[0].number and index not in taken:
-            opaque.append(word)
+            if not all(part.closed for part in word.parts):
+                opaque.append(word)
             for part in word.parts:
                 _doubt(part, flags, overrides, index)
     return Arguments(flags=flags, overrides=overrides, opaque=tuple(opaque))
@@ -189,10 +190,13 @@ def iterate_settings(config: ConfigFile) -> Iterator[Setting]:
 def iterate_command_settings(
     invocation: Invocation, *, is_relevant: Callable[[str], bool] = lambda _: True
 ) -> Iterator[Setting]:
-    """Yield the flags and overrides of a command whose names are relevant, and its ``key=value`` words."""
+    """Yield the flags and overrides of a command whose names are relevant, and its ``key=value`` words.
+
+    The value of those that may be given or not is not known.
+    """
     parsed = get_arguments(invocation)
     for argument in (*parsed.flags.values(), *parsed.overrides.values()):
-        if argument.certain and is_relevant(argument.written or argument.flag):
+        if is_relevant(argument.written or argument.flag):
             # a flag that takes no value is on
             value = argument.value.known if argument.value.parts else "true"
             yield Setting(name=argument.written or argument.flag, value=value, line=argument.line)

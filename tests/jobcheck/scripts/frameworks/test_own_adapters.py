@@ -219,3 +219,20 @@ def test_states_that_do_not_fit_run_out_whatever_the_length(name: str, more: str
     advice = Adviser(cluster=cluster("superpod-a100"), search=False).advise(workload)
     assert advice.verdict is verdict
     assert advice.is_limit is (verdict is Verdict.OOM)
+
+
+@pytest.mark.parametrize(
+    ("more", "is_adapted"),
+    [
+        ("model = PeftModel.from_pretrained(model, 'out/first', is_trainable=True)\n", True),
+        ("model = PeftModel.from_pretrained(model, 'out/first').merge_and_unload()\n", False),
+    ],
+)
+def test_loaded_adapters_are_all_that_is_trained_unless_they_are_merged(more: str, *, is_adapted: bool) -> None:
+    source = (
+        "from peft import PeftModel\nfrom transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+        f"model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-0.5B')\n{more}"
+        "a = TrainingArguments('out', per_device_train_batch_size=4, bf16=True)\nTrainer(model=model, args=a).train()\n"
+    )
+    trainable = dict(read(source).options).get("trainable", "")
+    assert trainable.startswith("unknown: only adapters are trained") is is_adapted

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk_jobcheck.scripts.bash.values import Text, WordPart, literal, unknown
+from opsk_jobcheck.scripts.script import read_script
 from opsk_jobcheck.scripts.settings.arguments import Argument, Arguments, drop_prefix, parse_arguments
 
 
@@ -113,3 +114,42 @@ def test_cutting_known_characters_leaves_the_rest(text: str, data: st.DataObject
 def test_any_words_are_parsed_without_an_error(words: list[str]) -> None:
     arguments = parsed(*words)
     assert all(name.startswith("--") for name in arguments.flags)
+
+
+RESUMES = 'RESUME=""\nif [ -d out/last ]; then\n    RESUME="{given}"\nfi\n'
+TRAINS = "python run_clm.py --model_name_or_path gpt2 --do_train --per_device_train_batch_size 4 $RESUME\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "is_known"),
+    [
+        ("--resume_from_checkpoint out/last --overwrite_cache", True),
+        ("--resume_from_checkpoint out/$(ls out)", False),
+        ("out/last", False),  # the name of a file, of settings perhaps
+        ("$MORE", False),
+    ],
+)
+def test_words_of_which_all_alternatives_are_known_hide_no_others(given: str, *, is_known: bool) -> None:
+    script = f"#!/bin/bash\n#SBATCH --gres=gpu:1\n{RESUMES.format(given=given)}{TRAINS}"
+    workload = read_script(script, file="job.sh")
+    assert ("model.seq" not in {entry.field for entry in workload.unknown}) is is_known
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ("--per_device_train_batch_size 8", "plan.micro_batch"),
+        ("--bf16", "plan.precision"),
+        ("--deepspeed zero3.json", "plan.sharding"),
+    ],
+)
+def test_a_flag_that_may_be_given_or_not_leaves_its_value_unknown(given: str, field: str) -> None:
+    script = f"#!/bin/bash\n#SBATCH --gres=gpu:1\n{RESUMES.format(given=given)}{TRAINS}"
+    workload = read_script(script, file="job.sh", files={"zero3.json": '{"zero_optimization": {"stage": 3}}'})
+    assert field in {entry.field for entry in workload.unknown}
+
+
+def test_adapters_that_may_be_trained_or_not_leave_the_trained_part_unknown() -> None:
+    script = f"#!/bin/bash\n#SBATCH --gres=gpu:1\n{RESUMES.format(given='--use_peft --lora_r 8')}{TRAINS}"
+    options = dict(read_script(script, file="job.sh").options)
+    assert options["trainable"].startswith("unknown: only adapters are trained")

@@ -22,7 +22,7 @@ from opsk.workload.public_models.lookup import find_base_name
 from opsk.workload.public_models.measured import is_public
 from opsk.workload.workload import Evidence, Problem
 from opsk_jobcheck.scripts.bash.scope import resolve_path
-from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.bash.values import CACHED_MODEL, PRINTED, Invocation
 from opsk_jobcheck.scripts.launchers.programs import is_open
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry, read_object
 from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings, mark_all_unknown, parse_boolean, state_number
@@ -177,10 +177,12 @@ def find_public_name(given: Mapping[str, Entry]) -> str | None:
 def name_known_end(entry: Entry, reading: Reading) -> bool:
     """Take the public model that the end of a path names whose beginning is not known; return whether it names one.
 
-    ``--model_name_or_path $SCRATCH/models/Qwen2.5-7B`` does.
+    ``--model_name_or_path $SCRATCH/models/Qwen2.5-7B`` does, and what looks for a snapshot in HuggingFace's cache:
+    ``$(ls -d hub/models--Qwen--Qwen2.5-7B/snapshots/* | head -1)``.
     """
     match = _KNOWN_END.search(entry.text[-MAX_NAME:])
-    name = find_folder_name(match[1]) if match is not None else ""
+    cached = CACHED_MODEL.search(entry.why[:MAX_PATH]) if entry.why.startswith(PRINTED) else None
+    name = f"{cached[1]}/{cached[2]}" if cached is not None else find_folder_name(match[1]) if match is not None else ""
     if not name or not is_public(name):
         return False
     reading.model_name = name

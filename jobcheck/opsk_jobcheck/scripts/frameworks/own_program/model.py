@@ -30,6 +30,8 @@ from opsk_jobcheck.scripts.settings.reader import Reading
 
 _NO_MODELS = re.compile(r"Token|Process|Config|FeatureExtractor|Schedul|^PeftModel")
 """Classes whose ``from_pretrained`` loads no model, or adapters for one that is loaded."""
+_PEFT = re.compile(r"(Auto)?PeftModel")
+"""Classes whose ``from_pretrained`` puts adapters on a model; merged into it, all of it may be trained."""
 _OTHER_MODELS = re.compile(r"(DPO|KTO|GRPO|PPO\w*|RLOO|GKD|XPO|NashMD|OnlineDPO)Trainer")
 _QUANTISERS = frozenset({"load_in_4bit", "load_in_8bit"})
 _OF_ADAPTERS = frozenset({LORA, "get_peft_model", "BitsAndBytesConfig"})
@@ -247,14 +249,20 @@ def state_trained_part(settings: ProgramSettings, reading: Reading, *, framework
             state_python_roles(trainers[0], settings, findings)
         return
     parts = {name for name in source.functions if _get_part(name)}
+    loads_adapters = not any(source.find_calls("merge_and_unload"))
     for call in source.calls:
-        if call.function not in parts and _QUANTISERS.isdisjoint(call.keywords):
+        is_adapter = loads_adapters and call.function == "from_pretrained" and _PEFT.match(call.owner) is not None
+        if call.function not in parts and not is_adapter and _QUANTISERS.isdisjoint(call.keywords):
             continue
         if (find_loss(call.function) and trainers) or (has_adapters and call.function in _OF_ADAPTERS):
             continue
         quantised = [call.keywords[name] for name in _QUANTISERS if name in call.keywords]
         is_quantised = not has_adapters and any(not value.is_known or value.literal for value in quantised)
-        what = "the weights are quantized" if is_quantised else _get_part(call.function)
+        what = (
+            "the weights are quantized"
+            if is_quantised
+            else _get_part("get_peft_model" if is_adapter else call.function)
+        )
         if what and settings.is_active(call) is not False:
             findings.options[TRAINABLE] = f"unknown: {what} ({call.function}, {settings.file}:{call.line})"
             if trainers and is_only_about_adapters(findings.options):

@@ -293,7 +293,9 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
     opaque = [word for word in arguments.opaque if id(word) not in values or any(part.many for part in word.parts)]
     switches = source.switches if source is not None else ()
     opaque += [
-        row.value for name, row in arguments.flags.items() if get_last_name(name[2:]) in switches and row.value.why
+        row.value
+        for name, row in arguments.flags.items()
+        if row.certain and row.value.why and get_last_name(name[2:]) in switches
     ]
     if opaque and not settings.closed:
         settings.closed = f"it may be among words that cannot be told: {opaque[0].why}"
