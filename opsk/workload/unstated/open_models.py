@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from opsk.workload.public_models.family_limits import find_largest_of_family
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import find_measured
 from opsk.workload.public_models.sized_names import find_as_large
@@ -43,11 +44,16 @@ def find_open_models(workload: Workload) -> OpenModels | None:
         why = f"the largest of {', '.join(named[:MAX_SHOWN])}{others}, of which the program loads one"
         return OpenModels(names=tuple(named), why=why) if is_known else None
     name = workload.model.name
-    if not name or _is_known(name) or HAS_OTHER_PARTS in dict(workload.options):
+    if not name or _is_known(name):
         return None
-    names = find_as_large(name)
-    why = f"the largest of those that are as large as {name} is by its name"
-    return OpenModels(names=names, why=why, is_size_alone=True) if names else None
+    has_parts = HAS_OTHER_PARTS in dict(workload.options)
+    if not has_parts and (names := find_as_large(name)):
+        why = f"the largest of those that are as large as {name} is by its name"
+        return OpenModels(names=names, why=why, is_size_alone=True)
+    names = find_largest_of_family(name)
+    if not names or (has_parts and not all(map(find_measured, names))):
+        return None
+    return OpenModels(names=names, why=f"the largest of the family after which {name} is named")
 
 
 def state_model(workload: Workload, name: str, models: OpenModels) -> Workload:

@@ -78,3 +78,13 @@ def test_a_model_of_a_size_fits_where_those_do_that_are_as_large(name: str, batc
     advice = advise("", f"'{name}'", batch)
     assert advice.verdict is verdict
     assert any("by its name" in entry.why for entry in advice.assumed) is (verdict is Verdict.FITS)
+
+
+@pytest.mark.parametrize(("name", "is_known"), [("our-lab/newsBERTo", True), ("our-lab/newsBERT-xl", False)])
+def test_a_job_fits_where_it_does_with_the_largest_model_of_the_family(name: str, *, is_known: bool) -> None:
+    advice = advise("", name=f"'{name}'")
+    assert (advice.verdict is Verdict.FITS) is is_known
+    if is_known:
+        assert advice.is_limit
+        chosen = next(entry for entry in advice.assumed if entry.field == "model.name")
+        assert chosen.why == f"the largest of the family after which {name} is named"
