@@ -1,4 +1,4 @@
-"""Names the largest models of the family after which one is named that the catalogue does not have: ``our-lab/newsBERT``.
+"""Names the largest models of the family after which an unknown one is named: ``our-lab/newsBERT``.
 
 Only families count that have a largest member in practice, beyond which a name says that it is larger.
 """
@@ -22,7 +22,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
         (r"[a-z]*bert[a-z]*\d?", ("roberta-large", "xlm-roberta-large", "microsoft/deberta-v3-large")),
     )
 )
-"""Families by a word of their names, the first that matches; the large BERT is one of RoBERTa's shape with fewer words."""
+"""Families by a word of their names, the first that matches; large BERT has the shape of large RoBERTa."""
 _SIZE = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)(b|bn|m)")
 MAX_MILLIONS = 300
 """A model whose name says that it has more millions of parameters is none of these families' usual ones."""
