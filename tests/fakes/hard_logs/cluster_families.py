@@ -20,6 +20,9 @@ CLUSTER_FAMILIES: tuple[Family, ...] = (
             "[2026-01-05T11:00:00.539] error: slurm_receive_msg_and_forward: Zero Bytes were transmitted or received",
             "srun: error: Application launch failed: Job credential expired",
             "srun: error: Application launch failed: Invalid job credential",
+            "srun: error: Aborting, can not test connection to node 3.",
+            "slurmstepd: error: unable to instantiate job 4711 cgroup",
+            "slurmstepd: error: Failed to invoke task plugins: one of task_p_pre_setuid functions returned error",
             "slurmstepd: error: _spawn_job_container: error in container/namespace/tmpfs",
             "slurmstepd: error: container_p_join: open failed for /var/spool/slurm/4711/.ns: No such file or directory",
             "slurmstepd: error: xcgroup_instantiate: unable to create cgroup '/sys/fs/cgroup/memory/slurm/uid_1000/job_4711' : No space left on device",
@@ -136,7 +139,7 @@ CLUSTER_FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         failure="fabric",
-        source="ucx src/uct/ib/rc/verbs, base/ib_device.c, base/ib_iface.c; Open MPI pml/ucx; uccl rdma_io.cc",
+        source="ucx src/uct/ib/rc/verbs, base/ib_device.c, base/ib_iface.c; Open MPI pml/ucx; uccl rdma_io.cc; nccl src/transport/net_ib",
         messages=(
             "[1767607200.100000] [{node}:3112 :0]   rc_verbs_iface.c:93   UCX  ERROR send completion with error: transport retry counter exceeded vendor_err 0x81",
             "[{node}:3112:0:3112] rc_verbs_iface.c:63   FATAL: send completion with error: transport retry counter exceeded",
@@ -144,6 +147,8 @@ CLUSTER_FAMILIES: tuple[Family, ...] = (
             "[1767607200.100000] [{node}:3112 :0]   ib_device.c:500  UCX  ERROR IB Async event on mlx5_0: port error on port 1",
             "[1767607200.100000] [{node}:3112 :0]   ib_iface.c:1055 UCX  ERROR failed to create UD QP TX wr:256 sge:6 inl:64 resp:0 RX wr:4096 sge:1 resp:0: Cannot allocate memory",
             "[{node}:3112] pml_ucx.c:996  Error: ucx send failed: Endpoint timeout",
+            "[1767607200.100000] [{node}:3112 :0]   rc_iface.c:943  UCX  ERROR error modifying QP to RTR: Connection timed out",
+            "{node}:3112:3390 [1] transport/net_ib/p2p.cc:854 NCCL WARN NET/IB: Got CQE with error (devIndex=0, req=0x7f1a2b3c, wr_id=3, qp_num=77)",
             "F20260105 11:00:00.976752 3112 rdma_io.cc:811] Check failed: wc->status == IBV_WC_SUCCESS RC send CQ state error: 12, 0",
         ),
     ),

@@ -285,7 +285,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "user text: Unable to create step for job",
     ),
     "slurm.node_not_responding": (
-        "srun: error: Aborting, io error with slurmstepd on node 3",
+        "srun: error: Timed out waiting for job step to complete",
         "a talk on Node failure on Mondays",
     ),
     "slurm.prolog_failed": ("slurmstepd: error: TaskProlog failed status=1", "our TaskProlog failed last year"),
@@ -1094,5 +1094,13 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "container.reported": (
         "slurmstepd: error: pyxis: failed to import docker image",
         "slurmstepd: error: pyxis: printing enroot log file:",
+    ),
+    "nccl.network_warned": (
+        "n7:1:2 [3] transport/net_ib/p2p.cc:854 NCCL WARN NET/IB: Got CQE with error (devIndex=0, wr_id=3, qp_num=77)",
+        "n7:1:2 [3] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB",
+    ),
+    "ucx.network_call_failed": (
+        "[1767607200.1] [n7:1234 :0]  rc_iface.c:943  UCX  ERROR error modifying QP to RTR: Connection timed out",
+        "[1767607200.1] [n7:1234 :0]  ib_md.c:560  UCX  ERROR ibv_dereg_mr() failed: Invalid argument",
     ),
 }
