@@ -34,11 +34,14 @@ _IGNORED = (
     "--- Logging error ---", "Error in atexit._run_exitfuncs:", "processing of request from (",
     "exception calling callback for <Future", "handle: <Handle ", "handle: <TimerHandle ", "```",
     "current Metropolis proposal is about to be rejected", "fits failed with the following error:",
+    "Exception in thread NetStatThr:", "Exception in thread ChkStopThr:", "Exception in thread IntMsgThr:",
+    "Exception in thread MsgRouterThr:", "Thread SenderThread:", "Thread HandlerThread:", "Thread WriterThread:",
 )  # fmt: skip
 """What stands above a traceback that ended nothing: Python's of destructors, of calls of the logger, of what is done at
 exit, of requests (socketserver), of call-backs (concurrent.futures, asyncio); Sphinx's, that of an optional part, the
-beginning of a quotation in Markdown, Stan's of a proposal that it rejects, and scikit-learn's of settings that it left
-out of a search."""
+beginning of a quotation in Markdown, Stan's of a proposal that it rejects, scikit-learn's of settings that it left
+out of a search, and those of wandb's threads, without which the program goes on (wandb_run.py, interface/router.py,
+internal/internal_util.py)."""
 _UNRAISABLE = "Exception ignored in: '"
 """Cython writes this below an exception that its function cannot pass on, and the exception once more below that."""
 _PLAIN_ENDS = ("KeyboardInterrupt", "SystemExit", "SignalException", "InterruptedError")

@@ -40,8 +40,8 @@ _MAX_ALTERNATIVES = 4
 _MAX_CUT_OFF = 3
 _MIN_ALTERNATIVE = 0.05
 _UNKNOWN = "unknown"
-_ASKS_TO_REQUEUE = "submitit.timed_out"
-"""submitit runs the job again into the same log; an end below tells how that went."""
+_BEFORE_ENDS = ("submitit.timed_out", "torch.dataloader_terminated")
+"""An end below them tells how it went on: submitit runs the job again into the same log, and workers are terminated."""
 _NOT_FAILED_STATES = ("COMPLETED", "COMPLETING", "RUNNING", "PENDING")
 
 
@@ -192,7 +192,7 @@ def _has_succeeded(evidence: Evidence, findings: Sequence[Finding]) -> bool:
         and (
             finding.source not in ends
             or finding.order > ends[finding.source]
-            or (finding.failure in by_slurm and finding.signature != _ASKS_TO_REQUEUE)
+            or (finding.failure in by_slurm and finding.signature not in _BEFORE_ENDS)
         )
         for finding in findings
         if finding.source in ends or finding.failure in by_slurm

@@ -143,6 +143,10 @@ _WAITED = re.compile(
 """At the start: what a program says that waited for another of its processes, which never came."""
 
 
+_ENDS_WELL = ("0", "None", "False")
+"""What a program exits with that ended as it was to (CPython Python/pythonrun.c)."""
+
+
 def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
     """Return an exception's finding with the class and role that its text implies.
 
@@ -153,16 +157,18 @@ def classify_exception(finding: Finding, *, has_progress: bool) -> Finding:
     """
     kind, text = finding.fields.get("type", ""), f"{finding.fields.get('message', '')} {finding.text}"
     message = f"{kind}: {text}"
+    if finding.role is Role.ADVICE or (kind == "SystemExit" and finding.fields.get("message", "0") in _ENDS_WELL):
+        return replace(finding, role=Role.ADVICE, failure=None)
+    if kind and finding.fields.get("handled"):
+        return replace(finding, role=Role.CONFIRMATION)
     if finding.role is Role.ROOT and not kind:
         return replace(finding, role=Role.CONFIRMATION)  # cut off: the exception itself is missing
-    if kind == "KeyboardInterrupt" and not finding.fields.get("handled"):
+    if kind == "KeyboardInterrupt":
         return replace(finding, role=Role.ROOT, failure=FailureClass.CANCELLED)
     if finding.role is Role.ROOT and _AT_EXIT.search(message):
         return replace(finding, role=Role.CONFIRMATION)
     if finding.role is not Role.ROOT or CASCADE_WORDS.search(message):
         return replace(finding, role=Role.CASCADE)
-    if finding.fields.get("handled"):
-        return replace(finding, role=Role.CONFIRMATION)
     by_words = next((failure for failure, words in _BY_WORDS if words.search(message)), None)
     if by_words is FailureClass.NUMERIC and _ABOUT_NUMBERS.search(message):
         by_words = None

@@ -52,6 +52,10 @@ _CAUGHT = _OF_A_RUN - {FailureClass.NUMERIC, FailureClass.CANCELLED}
 """Programs catch what raises these, say so, and go on with something else; numbers that went wrong stay wrong."""
 
 
+_NOT_INSTALLED, _INSTALLED = "packages.unresolved", "packages.installed"
+"""pip builds a package in another way where the first one fails."""
+_INTERRUPTED = "lightning.interrupted"
+"""Lightning ends its training only, and the program goes on."""
 _OF_RAY = "ray."
 """The nodes of one start of Ray are not those of the next."""
 _WHILE_AT_WORK = (FailureClass.TIME_LIMIT, FailureClass.PREEMPTED)
@@ -147,6 +151,7 @@ def demote_survived(
     last = _find_last(each for each in findings if _shows_failure(each))
     trials = _find_last(each for each in findings if each.signature == _NEXT_TRIAL)
     runs = _find_last(each for each in findings if each.signature == _RUN_BEGINS and _is_followed(each, ranks))
+    installed = _find_last(each for each in findings if each.signature == _INSTALLED)
     late = _find_last(each for each in findings if each.role is Role.ROOT and not is_labelled(each))
     ended = _find_last(each for each in findings if each.role is Role.ROOT and each.fields.get("level") == "JOB")
     timed_out = _find_last(each for each in findings if each.role is Role.ROOT and each.failure in _WHILE_AT_WORK)
@@ -187,6 +192,10 @@ def demote_survived(
             return order < _find_step_before_last(source, ranks) or goes_on(finding, timed_bytes=0)
         is_of_run = finding.failure in _OF_A_RUN or finding.signature.startswith(_OF_RAY)
         if is_of_run and last[source] < runs.get(source, -1) and is_of_one:
+            return True
+        if finding.signature == _NOT_INSTALLED and order < installed.get(source, -1) and not has_failed:
+            return True
+        if finding.signature == _INTERRUPTED and works_on(source):
             return True
         if finding.signature.startswith(_OF_SET_UP) and is_of_one and order < timed_out.get(source, -1):
             return True

@@ -38,6 +38,13 @@ def traced(message: str, *, in_function: str = "load") -> str:
     return f'Traceback (most recent call last):\n  File "/home/u/proj/data.py", line 41, in {in_function}\n    out = read(path)\n{message}'
 
 
+def threaded(message: str) -> str:
+    return (
+        'Traceback (most recent call last):\n  File "/usr/lib/python3.11/threading.py", line 1038, in _bootstrap_inner\n'
+        f'    self.run()\n  File "/home/u/proj/loop.py", line 154, in run\n    self.turn()\n{message}'
+    )
+
+
 def raised(message: str, program: str = "train.py") -> str:
     return (
         f'Traceback (most recent call last):\n  File "/home/u/proj/{program}", line 88, in <module>\n    main()\n'
@@ -127,6 +134,24 @@ RECOVERED = {
         "test_bad_path (tests.T) ... ERROR:root:could not read /nope: [Errno 2] No such file or directory: '/nope'\nok\n"
         "test_nan (tests.T) ... WARNING:root:loss is nan\nok\n\n----------------------------------------------------------------------\nRan 12 tests in 0.412s\n\nOK\n"
     ),
+    "a thread of wandb that outlives its service": (
+        steps(0, 60) + "Exception in thread ChkStopThr:\n" + threaded("wandb.errors.MailboxClosedError: mailbox closed\n")
+    ),
+    "a worker of the data loader that is terminated at the end": (
+        steps(0, 80) + "Process SpawnProcess-1:\n" + threaded("RuntimeError: DataLoader worker (pid 120) is killed by signal: Terminated. \n")
+        + "Training complete\n"
+    ),
+    "training that somebody stopped early, and the test that follows": (
+        steps(0, 30) + "\nDetected KeyboardInterrupt, attempting graceful shutdown ...\n"
+        "Testing DataLoader 0: 100%|##########| 10/10 [00:01<00:00]\ntest_acc 0.91\nResults saved to out/r.csv\n"
+    ),
+    "what a check of half precision may lead to": (
+        "AMP: checks failed. Anomalies were detected with AMP on your system that may lead to NaN losses or zero-mAP results, so AMP will be disabled during training.\n"
+        "10 epochs completed in 0.1 hours.\n"
+    ),
+    "a package that pip built in another way": (
+        "  ERROR: Failed building wheel for x\n  Running setup.py clean for x\nFailed to build x\n  Running setup.py install for x ... done\nSuccessfully installed x-1.0\n"
+    ),
     "conda that was not set up, and a program that runs all the same": CONDA + lines(80),
 }  # fmt: skip
 
@@ -148,10 +173,19 @@ NOT_RECOVERED = {
         "Error in rule align:\n    jobid: 3\n    output: a.bam\n\n2 of 10 steps (20%) done\nExiting because a job execution failed. Look above for error message\n", "software",
     ),
     "conda that was not set up, and its advice": (CONDA, "config"),
+    "a package that pip could not build": ("  ERROR: Failed building wheel for x\n  Running setup.py clean for x\nFailed to build x\n", "config"),
+    "a thread of the program's own": (
+        steps(0, 60) + "Exception in thread Loader-1:\n" + threaded("ValueError: too many values to unpack (expected 2)\n"), "software",
+    ),
     "python that cannot open what it is to run": (
         "python: can't open file '/home/u/run.py': [Errno 2] No such file or directory\n", "config",
     ),
 }  # fmt: skip
+
+
+ENDS = (
+    "10 of 10 steps (100%) done\n", "\nRan 12 tests in 0.412s\n\nOK\n", "100% tests passed, 0 tests failed out of 2\n",
+)  # fmt: skip
 
 
 def find_class(text: str, folder: Path) -> str:
@@ -172,15 +206,28 @@ def test_what_a_job_did_not_get_over_is_its_failure(kind: str, tmp_path: Path) -
     assert find_class(text, tmp_path) == failure
 
 
+def find_state(text: str, folder: Path) -> str:
+    log = folder / "slurm-4711.out"
+    log.write_text(text)
+    return explain(read_logs([LogFile(path=log)], processes=1)).state
+
+
 @pytest.mark.parametrize(
-    "end",
+    "text",
     [
-        "10 of 10 steps (100%) done\n",
-        "\nRan 12 tests in 0.412s\n\nOK\n",
-        "100% tests passed, 0 tests failed out of 2\n",
+        "Signal 15 received, saving\n" + raised("SystemExit: 0\n"),
+        "Exception in thread NetStatThr:\n" + threaded("BrokenPipeError: [Errno 32] Broken pipe\n"),
+        "Exception ignored in: <module 'threading' from '/usr/lib/python3.11/threading.py'>\n"
+        + threaded("KeyboardInterrupt\n"),
+        "ERROR:    Exception in ASGI application\n"
+        + traced("ValueError: bad request\n")
+        + "INFO:     10.0.0.1:1 - 200 OK\n",
     ],
 )
+def test_what_ends_nothing_makes_no_job_a_failed_one(text: str, tmp_path: Path) -> None:
+    assert find_state(steps(0, 60) + text, tmp_path) == "unknown"
+
+
+@pytest.mark.parametrize("end", ENDS)
 def test_an_end_that_says_that_all_went_well_is_told(end: str, tmp_path: Path) -> None:
-    log = tmp_path / "slurm-4711.out"
-    log.write_text(lines(5) + end)
-    assert explain(read_logs([LogFile(path=log)], processes=1)).state == "ended well"
+    assert find_state(lines(5) + end, tmp_path) == "ended well"

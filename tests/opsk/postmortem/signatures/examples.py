@@ -823,6 +823,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "Ran 12 tests in 0.412s\n\nOK (skipped=2)",
         "Ran 12 tests in 0.412s\n\nFAILED (errors=1)",
     ),
+    "packages.installed": ("Successfully installed numpy-2.1.0", "Not Successfully installed numpy"),
     "end.workflow_done": ("10 of 10 steps (100%) done", "2 of 10 steps (20%) done"),
     "openmp.stopped": (
         "OMP: Error #15: Initializing libiomp5md.dll, but found libomp already initialized.",
