@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from opsk.postmortem.logs.lines import REACH_BYTES, LogLine, has_stamp, strip_stamp
 from opsk.postmortem.logs.pieces import EXCEPTION_REACH_BYTES, LINES_BEFORE, TRACEBACK
@@ -57,6 +58,10 @@ _LOGGED = re.compile(r"(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,80
 """vLLM's logger writes this before every line of a traceback."""
 _RAISED_KIND = re.compile(r"(?!Error:)[\w.]*(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)")
 _FRAME_LINES = 8
+_OF_COMPILER = ("SyntaxError", "IndentationError", "TabError")
+_COMPILED = re.compile(r'  File "[^"]{1,400}", line \d{1,7}\s*$')
+_COMPILED_LINES = 4
+"""The line of the script, its text and a mark below it: no function is named (CPython Python/pythonrun.c)."""
 _HEADS = 16
 """So many tracebacks of other processes are looked at for one of a line's own."""
 _TOP = (", in <module>", ", in _run_module_as_main", ", in _bootstrap")
@@ -145,6 +150,17 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
     return None
 
 
+def _ends_compilation(kind: str, before: Sequence[str]) -> bool:
+    """Return whether Python could not compile a script: it prints a line of it, and no head of a traceback."""
+    if kind not in _OF_COMPILER:
+        return False
+    frames = [at for at, text in enumerate(before[-_COMPILED_LINES:]) if _COMPILED.match(text)]
+    if not frames:
+        return False
+    above = before[-_COMPILED_LINES:][: frames[-1]]
+    return not above or not (above[-1][:1] in (" ", "\t") or above[-1].startswith(_HEAD_ALONE))
+
+
 def read_raised(data: bytes, line: LogLine, *, is_end: bool) -> dict[str, str] | None:
     """Return type and message of an exception whose traceback has no head in this log; ``None`` where it is none.
 
@@ -161,15 +177,20 @@ def read_raised(data: bytes, line: LogLine, *, is_end: bool) -> dict[str, str] |
     match = _RAISED.match(text)
     if match is None or not _RAISED_KIND.match(text) or not _is_class(match["type"]):
         return None
-    if _has_head(data, line):
+    lines = [
+        labelled.text
+        for raw in data[max(0, line.start - REACH_BYTES) : line.start].splitlines()[-_FRAME_LINES:]
+        if (labelled := parse_label(strip_escapes(raw))).label == line.label
+    ]
+    is_of_compiler = _ends_compilation(match["type"], lines)
+    if not is_of_compiler and _has_head(data, line):
         return None
     frames = _Frames()
-    for raw in data[max(0, line.start - REACH_BYTES) : line.start].splitlines()[-_FRAME_LINES:]:
-        labelled = parse_label(strip_escapes(raw))
-        if labelled.label == line.label:
-            before = labelled.text
-            frames.take(before[logged.end() :] if (logged := _LOGGED.match(before)) is not None else before)
+    for before in lines:
+        frames.take(before[logged.end() :] if (logged := _LOGGED.match(before)) is not None else before)
     fields = frames.fields()
+    if is_of_compiler:
+        fields |= {"program": fields.get("file", ""), "top": "yes", "uncaught": "yes", "apart": "yes"}
     if not fields and not (is_end and len(data) - line.end <= _LAST_BYTES):
         return None
     fields |= {"type": match["type"].rpartition(".")[2]}

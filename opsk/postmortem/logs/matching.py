@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from opsk.postmortem.values import Finding
+from opsk.postmortem.values import Finding, Role
 
 MAX_FINDINGS = 4096
 """Of one log; beyond them only known ones are counted."""
@@ -55,7 +55,9 @@ class FindingSet:
         """Add a finding, or count it where an equal one is known."""
         key = _key(finding)
         known = self.findings.get(key)
-        if known is not None:
+        if known is not None and known.role is Role.ADVICE and finding.role is Role.ROOT:
+            self.findings[key] = replace(finding, count=known.count + 1)  # a script went on after all but the last
+        elif known is not None:
             shown = finding if _STATEMENT.search(known.text) and not _STATEMENT.search(finding.text) else known
             self.findings[key] = replace(
                 known,
@@ -208,3 +210,17 @@ def _compile_database(fragments: Sequence[bytes], flag: int) -> Any:
 def _escape(fragment: bytes) -> bytes:
     """Return a regular expression for exactly these bytes."""
     return b"".join(b"\\x%02x" % byte for byte in fragment)
+
+
+def thin_matches(matches: Sequence[Match]) -> list[Match]:
+    """Return the first and the last matches of each fragment."""
+    max_matches = 512
+    by_fragment: dict[int, list[Match]] = {}
+    for match in matches:
+        by_fragment.setdefault(match[1], []).append(match)
+    thinned = [
+        match
+        for each in by_fragment.values()
+        for match in (each if len(each) <= max_matches else each[:256] + each[-256:])
+    ]
+    return sorted(thinned)

@@ -65,6 +65,13 @@ _OF_SCRIPT = re.compile(
     re.IGNORECASE,
 )
 """What batch scripts and their epilogs write however the program ended."""
+_OF_BATCH_SYSTEM = re.compile(
+    r"\s*(?:Resource usage summary|(?:CPU time|Run time|Turnaround time|(?:Max|Average|Total Requested|Delta) "
+    r"(?:Memory|Swap|Processes|Threads))\b|The output \(if any\)|PS:|Read file <|Sender: LSF|Subject: Job"
+    r"|Your job looked like|Results reported|Started at|Terminated at|Exited with exit code"
+    r"|(?:cput|walltime|mem|vmem|ncpus)=|\+-{3,})"
+)
+"""LSF's report below a job's output, and PBS's."""
 
 
 def find_third_last_ordinary(data: bytes) -> int | None:
@@ -73,7 +80,8 @@ def find_third_last_ordinary(data: bytes) -> int | None:
     for _ in range(_MAX_LINES):
         start = max(data.rfind(b"\n", 0, stop), data.rfind(b"\r", 0, stop)) + 1
         if start < stop:
-            count += _weigh(data[start : min(stop, start + _MAX_LINE_BYTES)])
+            raw = data[start : min(stop, start + _MAX_LINE_BYTES)]
+            count += _weigh(parse_label(strip_escapes(raw)).text)
             if count >= _LINES:
                 return start
         if start == 0:
@@ -82,9 +90,8 @@ def find_third_last_ordinary(data: bytes) -> int | None:
     return None
 
 
-def _weigh(raw: bytes) -> int:
+def _weigh(text: str) -> int:
     """Return how many lines of a program at work a line is worth: where it wrote its results counts twice."""
-    text = parse_label(strip_escapes(raw)).text
     if _BAR.search(text) is not None:
         return 1
     if _FAILS.search(text) is None and _LAUNCHER.match(text) is None:
@@ -103,3 +110,20 @@ def _is_ordinary(text: str) -> bool:
         match is not None
         for match in (_FRAME.match(text), _FAILS.search(text), _LAUNCHER.match(text), _OF_SCRIPT.match(text))
     )
+
+
+def is_ordinary(text: str) -> bool:
+    """Return whether a line is of a program at work, or says where it wrote what it made."""
+    return _weigh(text) > 0
+
+
+def is_of_launcher(text: str) -> bool:
+    """Return whether a launcher, a service or a batch system writes a line, or none that can be read."""
+    return _MIN_LETTERS.search(text) is None or any(
+        each.match(text) is not None for each in (_LAUNCHER, _OF_BATCH_SYSTEM)
+    )
+
+
+def is_of_script(text: str) -> bool:
+    """Return whether a batch script or its epilog writes a line however its program ended."""
+    return _OF_SCRIPT.match(text) is not None

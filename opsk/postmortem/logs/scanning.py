@@ -14,9 +14,10 @@ from opsk.postmortem.logs.below import read_cpp_exception, read_hosts, read_jax_
 from opsk.postmortem.logs.exceptions import is_plain_end, is_quoted, is_unraisable, read_exception, read_raised
 from opsk.postmortem.logs.header import Heading, LineClock, NamedRank, parse_log_name
 from opsk.postmortem.logs.kernel import scan_quoted_xids
+from opsk.postmortem.logs.last_words import find_last_word
 from opsk.postmortem.logs.lines import REACH_BYTES, LogLine, find_label_ranks, find_line, read_fields
 from opsk.postmortem.logs.losses import RECOVERED, ends_as_number, is_number_again
-from opsk.postmortem.logs.matching import TEXT_CHARS, Finder, FindingSet, Match, build_finder
+from opsk.postmortem.logs.matching import TEXT_CHARS, Finder, FindingSet, Match, build_finder, thin_matches
 from opsk.postmortem.logs.openings import Opening
 from opsk.postmortem.logs.pieces import BROKEN, Piece, ReadLimits, describe_limits, open_log, read_limited_pieces
 from opsk.postmortem.logs.printers import Labels, LogEnd, find_printer, resolve_rank
@@ -40,6 +41,7 @@ _NO_NUMBER = "train.nan_loss"
 _BROKEN_FILE = "storage.broken_file"
 _FROM_PARENT, _PARENT_BYTES = b"reduction.pickle.load(from_parent)", 240
 """Python's multiprocessing reads what a new process is to do (multiprocessing/spawn.py)."""
+_AT_THE_END = "tail"
 _MAX_LAST_WORDS = 2
 """What a program says more often it does not end by."""
 _APART_BYTES = 160
@@ -101,7 +103,8 @@ def _engine() -> tuple[Finder, tuple[tuple[Signature, ...], ...]]:
     """Return the finder of all fragments, and the signatures of each."""
     owners: OrderedDict[str, list[Signature]] = OrderedDict()
     for signature in signatures():
-        for fragment in signature.fragments if signature.origin is not Origin.KERNEL else ():
+        is_searched = signature.origin is not Origin.KERNEL and signature.follow != _AT_THE_END
+        for fragment in signature.fragments if is_searched else ():
             owners.setdefault(fragment, []).append(signature)
     return build_finder([fragment.encode("utf-8") for fragment in owners]), tuple(
         tuple(each) for each in owners.values()
@@ -140,12 +143,16 @@ def scan_log(
             path=str(path), named=replace(parse_log_name(str(path)), node=node), clock=LineClock(written_s, zone)
         )
         size, lines, problem, note = 0, 0, "", ""
+        last: Piece | None = None
         try:
             for piece in read_limited_pieces(stream, limits):
                 _scan_piece(piece, state)
                 state.before = (state.before[-_FAR_BYTES:] + piece.data[-_FAR_BYTES:])[-_FAR_BYTES:]
                 size, lines = piece.offset + len(piece.data), piece.line
+                last = piece if piece.data.strip() else last
             note = describe_limits(stream, limits, size)
+            if last is not None:
+                _read_last_word(last, state)
         except BROKEN as error:
             problem = f"{path}: damaged after {size} bytes: {error}"
     return LogScan(
@@ -196,7 +203,7 @@ def _scan_piece(piece: Piece, state: _State) -> None:
     if not piece.offset:
         matches = _add_first_line(matches, engine, piece.data)
     if len(matches) > _MANY_MATCHES:
-        matches = _thin(matches)
+        matches = thin_matches(matches)
     counted_to, line = 0, piece.line
     last: dict[str, tuple[Signature, Match, int]] = {}
     for match in matches:
@@ -217,20 +224,6 @@ def _add_first_line(matches: Sequence[Match], engine: Finder, data: bytes) -> li
     """Return matches with those of a log's first line that are looked for at the beginning of a line."""
     first = b"\n" + data[:REACH_BYTES].partition(b"\n")[0]
     return sorted({*matches, *((end - 1, number) for end, number in engine.find(first))})
-
-
-def _thin(matches: Sequence[Match]) -> list[Match]:
-    """Return the first and the last matches of each fragment."""
-    max_matches = 512
-    by_fragment: dict[int, list[Match]] = {}
-    for match in matches:
-        by_fragment.setdefault(match[1], []).append(match)
-    thinned = [
-        match
-        for each in by_fragment.values()
-        for match in (each if len(each) <= max_matches else each[:256] + each[-256:])
-    ]
-    return sorted(thinned)
 
 
 def _read_match(piece: Piece, signature: Signature, end: int, number: int, state: _State) -> None:
@@ -299,25 +292,44 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
             role = Role.CASCADE if is_plain_end(extra["type"]) else role
             role = Role.ADVICE if _is_of_a_request(piece, line) else role
     fields |= state.ends_of_programs.get(piece.offset + line.start, {})
-    time_s, earliest, latest = _find_times(line, piece, state)
     state.gathered.add(
-        Finding(
-            signature=_EXCEPTION if signature.follow == "raised" else signature.id,
-            role=role,
-            origin=signature.origin,
-            failure=signature.failure,
-            place=_find_place(line, fields, state),
-            time_s=time_s,
-            earliest_s=earliest,
-            latest_s=latest,
-            order=piece.offset + line.start,
-            source=state.path,
-            line=line_number,
-            has_line=piece.is_numbered,
-            text=text[:TEXT_CHARS],
-            fields=fields,
-        )
+        _build_finding(piece, signature, line, state, number=line_number, text=text, role=role, fields=fields)
     )
+
+
+def _read_last_word(piece: Piece, state: _State) -> None:
+    """Read what a log says last, where nothing in it says more of a failure."""
+    known = state.gathered.findings.values()
+    if any(each.role in (Role.ROOT, Role.CASCADE) for each in known):
+        return
+    word = find_last_word(piece)
+    if word is None or _ECHOED.match(word.line.text):
+        return
+    if any(piece.offset + word.line.start in (each.order, each.last_order) for each in known):
+        return  # a signature of its own has found this line
+    number = piece.line + piece.data.count(b"\n", 0, word.line.start)
+    state.gathered.add(_build_finding(piece, word.signature, word.line, state, number=number, fields=word.fields))
+
+
+def _build_finding(
+    piece: Piece,
+    signature: Signature,
+    line: LogLine,
+    state: _State,
+    *,
+    number: int,
+    fields: dict[str, str],
+    text: str = "",
+    role: Role | None = None,
+) -> Finding:
+    """Return the finding of a line that a signature was read from."""
+    time_s, earliest, latest = _find_times(line, piece, state)
+    return Finding(
+        signature=_EXCEPTION if signature.follow == "raised" else signature.id, role=role or signature.role,
+        origin=signature.origin, failure=signature.failure, place=_find_place(line, fields, state),
+        time_s=time_s, earliest_s=earliest, latest_s=latest, order=piece.offset + line.start, source=state.path,
+        line=number, has_line=piece.is_numbered, text=(text or line.text)[:TEXT_CHARS], fields=fields,
+    )  # fmt: skip
 
 
 def _is_of_a_request(piece: Piece, line: LogLine) -> bool:
@@ -334,7 +346,7 @@ def _matches_signature(text: str, but: Signature | None = None) -> bool:
         for signature in signatures()
         if signature is not but
         and signature.origin is not Origin.KERNEL
-        and signature.follow not in ("exception", "raised")
+        and signature.follow not in ("exception", "raised", _AT_THE_END)
         and signature.role in (Role.ROOT, Role.CASCADE)
         and any(each in text for each in signature.fragments)
     )

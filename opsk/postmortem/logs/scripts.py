@@ -41,7 +41,8 @@ _RUNS_PROGRAMS = re.compile(
     r"|Rscript|matlab|java|perl|ruby|node|make|cmake|gcc|g\+\+|nvcc|singularity|apptainer|docker|podman|conda|mamba"
     r"|module|ml\b|source|bash|sh\b|time|nohup|exec|uv\b|pip|poetry|jupyter|vllm|ollama|gmx|lmp|vasp|cp2k|namd|nwchem"
     r"|orca|g09|g16|psi4|pmemd|sander|openmc|wrf|fluent|abaqus|ansys|comsol|snakemake|nextflow|samtools|bcftools|bwa"
-    r"|bowtie|hisat|STAR\b|blast|fastqc|gatk|salmon|kallisto|cellranger)|\w+Foam$|\.(?:py|sh|pl|R|jl|m|x|exe|sif)$|^\./",
+    r"|bowtie|hisat|STAR\b|blast|fastqc|gatk|salmon|kallisto|cellranger)|\w+Foam$|\.(?:py|sh|pl|R|jl|m|x|exe|sif)$"
+    r"|^\.{1,2}/(?!.*\.(?:txt|log|out|err|csv|json|ya?ml|dat|png|pdf|gz|tar|zip|h5|npy)$)",
 )
 """What a job is for: without it nothing was done."""
 _DONE = re.compile(

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from opsk.postmortem.reasoning.actions import find_meaning
 from opsk.postmortem.reasoning.candidate import ENDS_JOB, JOB_WIDE, Candidate, find_first_s, sort_key
-from opsk.postmortem.reasoning.consequences import LastSteps
 from opsk.postmortem.reasoning.ends import classify_end, find_first_end, was_aborted
 from opsk.postmortem.reasoning.joining import join_candidates
 from opsk.postmortem.reasoning.places import RankPlacement, complete_place, merge_places, rank_identity
+from opsk.postmortem.reasoning.steps import LastSteps
 from opsk.postmortem.reasoning.weights import load_weights
 from opsk.postmortem.values import Divergence, Evidence, FailureClass, Finding, Origin, Place, RankProgress, Role
 
@@ -29,7 +29,7 @@ _ENDS = {
     "usage": (FailureClass.CONFIG, "ended with status 2, as programs do that get a wrong argument or find no script"),
     "bus": (FailureClass.HOST_MEMORY, "used memory that could not be given (SIGBUS): most often /dev/shm is full"),
 }
-_UNTOLD = ("shell.child_ended", "process.killed", "ray.worker_lost")
+_UNTOLD = ("shell.child_ended", "process.killed", "ray.worker_lost", "batch.ended", "program.exit_status")
 """A shell, or Ray, says that a process ended, and not which: any other sign explains more."""
 _SIGTERM = "launcher.sigterm"
 _ASKED = re.compile(

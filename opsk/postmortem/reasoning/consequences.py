@@ -6,23 +6,21 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from opsk.postmortem.logs.exceptions import is_plain_end
 from opsk.postmortem.reasoning.candidate import ENDS_JOB, PROCESS_ENDS, is_labelled
 from opsk.postmortem.reasoning.ends import find_step_begins
-from opsk.postmortem.values import Evidence, FailureClass, Finding, Origin, RankProgress, Role
+from opsk.postmortem.reasoning.steps import LastSteps
+from opsk.postmortem.values import FailureClass, Finding, Origin, Role
 from opsk.units import KIB
 
 _EXCEPTION = "python.exception"
-GOES_ON_BYTES = 16 * KIB
-"""More than a program that ends still writes: Python's own buffer of what is printed holds 8 KiB."""
 _CHAIN_BYTES = 65536
 _NEAR_BYTES = 8192
 _AFTER_S = 300.0
 """An exception this soon after hardware failed on its node follows from that [s]."""
 _CLOCK_S = 2.5
-_GOES_ON_S = 90.0
 _INFRASTRUCTURE = frozenset(
     (FailureClass.GPU_HARDWARE, FailureClass.NVLINK, FailureClass.FABRIC, FailureClass.NODE, FailureClass.STORAGE)
 )
@@ -32,6 +30,7 @@ _LOOKUPS = frozenset(
      "FileNotFoundError", "FileExistsError", "Empty", "TimeoutError", "NotImplementedError")
 )  # fmt: skip
 """Programs try these and go on in another way; what fails on that way is the root, unless they raise it themselves."""
+_LOOKUPS_OF_FILES = ("ImportError", "ModuleNotFoundError", "FileNotFoundError")
 _CLEANED_UP = ("Terminated", "Killed")
 """How several tasks end that srun or scancel ended; anything else they did themselves."""
 _OF_SCRIPTS = ("shell.not_found", "shell.syntax", "shell.denied")
@@ -50,6 +49,8 @@ _FOLLOWS = {
 }
 """DeepEP's kernels print that they waited in vain, and trap: CUDA calls that a launch failure. PyTorch says with which
 status a worker of the data loader ended, and in its last exception without it."""
+_LISTING_BYTES = 32 * KIB
+"""Horovod lists the tensors of all missing ranks below its warning."""
 _WAITING = ("rendezvous.barrier_waiting", "lightgbm.connecting")
 _PASSED = ("rendezvous.barrier_passed", "lightgbm.connected")
 """Ranks wait for others at the start; they came."""
@@ -62,47 +63,6 @@ _BEFORE_STEP_ENDS = (
     "slurm.launch_failed", "slurm.launch_on_node_failed", "mpi.pmix_error", "mpi.abort",
 )  # fmt: skip
 """After these srun cancels the step by itself: nobody called scancel."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastSteps:
-    """When and where in each log training made its last step: what came before was survived."""
-
-    time_s: float | None = None
-    by_source: Mapping[str, RankProgress] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, evidence: Evidence) -> LastSteps:
-        """Return the last steps of a job."""
-        times = [each.last_progress_s for each in evidence.ranks if each.last_progress_s is not None]
-        progressing = [each for each in evidence.ranks if each.last_progress_order is not None]
-        ordered = sorted(progressing, key=lambda each: each.last_progress_order or 0)
-        return cls(time_s=max(times, default=None), by_source={each.source: each for each in ordered})
-
-    def follow_in_log(self, finding: Finding) -> bool | None:
-        """Return whether steps follow a finding in its own log; ``None`` where the log has none.
-
-        One step that another rank reports does not count: it was under way. Nor do steps that Python wrote from its
-        buffer when the program ended by an exception that nothing caught.
-        """
-        last = self.by_source.get(finding.source)
-        if last is None or last.last_progress_order is None:
-            return None
-        order = max(finding.order, finding.last_order)
-        if finding.fields.get("uncaught") and last.bytes - order < GOES_ON_BYTES:
-            return False
-        is_other = finding.place.rank is not None and finding.place.rank != last.rank
-        if is_other and last.previous_progress_order is not None:
-            return order < last.previous_progress_order
-        return order < last.last_progress_order
-
-    def are_after(self, finding: Finding) -> bool:
-        """Return whether training went on after a finding."""
-        follows = self.follow_in_log(finding)
-        if follows is not None:
-            return follows
-        last_s = finding.last_time_s if finding.last_time_s is not None else finding.time_s
-        return last_s is not None and self.time_s is not None and self.time_s > last_s + _GOES_ON_S
 
 
 def demote_consequences(
@@ -129,7 +89,7 @@ def demote_consequences(
 
 def _demote_warning(finding: Finding, steps: LastSteps) -> Finding:
     """Demote a warning of a hang after which training went on: the ranks that were late did come."""
-    if finding.signature in _WARNS and steps.are_after(finding):
+    if finding.signature in _WARNS and (steps.are_after(finding) or steps.find_rest_bytes(finding) > _LISTING_BYTES):
         return replace(finding, role=Role.ADVICE, failure=None)
     return finding
 
@@ -302,11 +262,17 @@ def _demote_first_tries(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _demote_lines_of_script(findings: Sequence[Finding], steps: LastSteps) -> list[Finding]:
-    """Demote what a shell says of a later line of its script: it went on there after its program failed or trained."""
+    """Demote what a shell says of a line of its script where it went on, as after its program failed or trained.
+
+    A program that ran below a line that failed, and ended by an exception on anything but what is missing, is the root.
+    """
     failed: dict[str, int] = {}
+    raised: dict[str, int] = {}
     for finding in findings:
         if finding.role is Role.ROOT and finding.fields.get("top"):
             failed[finding.source] = min(finding.order, failed.get(finding.source, finding.order))
+            if finding.failure is not FailureClass.CONFIG and finding.fields.get("type") not in _LOOKUPS_OF_FILES:
+                raised[finding.source] = max(finding.order, raised.get(finding.source, -1))
 
     begins = {each.source: each.order for each in findings if each.fields.get("opening")}
 
@@ -316,6 +282,8 @@ def _demote_lines_of_script(findings: Sequence[Finding], steps: LastSteps) -> li
         if _LINE_OF_SCRIPT.search(finding.text) is None:
             return False
         if finding.order > failed.get(finding.source, finding.order):
+            return True
+        if max(finding.order, finding.last_order) < raised.get(finding.source, -1) and not is_labelled(finding):
             return True
         last = steps.by_source.get(finding.source)
         is_of_run = last is not None and (last.last_progress_order or 0) > begins.get(finding.source, -1)

@@ -15,17 +15,17 @@ REPORTS_OF_ENDS = frozenset(
     ("launcher.root_rank", "launcher.first_failure", "launcher.child_signal", "launcher.rank_ended", "mpi.abort",
      "mpi.pmix_error", "slurm.task_killed", "slurm.unkillable", "process.killed", "nccl.unhandled_system_error",
      "nccl.internal_error", "shell.child_ended", "mpi.first_exit", "serving.worker_died", "mpi.ended_by",
-     "launcher.command_ended")
+     "launcher.command_ended", "batch.ended", "program.exit_status")
 )  # fmt: skip
 """They confirm causes, and show that something failed where no cause is known."""
 _CANCELLED = "slurm.cancelled"
 ENDS_OF_COMMANDS = ("shell.child_ended", "process.killed")
 """A shell reports them of one line of its script, and goes on with the next."""
-_NAMED = (TASK_ENDED, "launcher.root_rank", "launcher.rank_ended", "mpi.abort", "mpi.first_exit")
+_NAMED = (TASK_ENDED, "launcher.root_rank", "launcher.rank_ended", "mpi.abort", "mpi.first_exit", "batch.ended")
 _RAY = "ray.worker_lost"
 _UNPLACED_ENDS = (
     "launcher.first_failure", "launcher.child_signal", "launcher.command_ended", "process.killed", "shell.child_ended",
-    "mpi.ended_by", _RAY,
+    "mpi.ended_by", "batch.ended", "program.exit_status", _RAY,
 )  # fmt: skip
 """They name a process by its number within the node, or not at all; torchrun's report, where it is there, says more."""
 _KILLED, _TERMINATED = ("9", "-9", "137"), ("15", "-15", "143", "0")

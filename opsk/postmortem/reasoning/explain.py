@@ -8,7 +8,6 @@ from dataclasses import replace
 from opsk.postmortem.reasoning.actions import list_actions
 from opsk.postmortem.reasoning.candidates import build_candidates
 from opsk.postmortem.reasoning.collectives import find_divergence, find_hang_start, list_logged_ranks, list_ranks
-from opsk.postmortem.reasoning.consequences import LastSteps
 from opsk.postmortem.reasoning.ends import REPORTS_OF_ENDS, find_victim
 from opsk.postmortem.reasoning.filtering import filter_findings
 from opsk.postmortem.reasoning.job_of_logs import with_job_notes
@@ -17,6 +16,7 @@ from opsk.postmortem.reasoning.owners import is_owned_by_user
 from opsk.postmortem.reasoning.places import RankPlacement, build_placement, with_ranks
 from opsk.postmortem.reasoning.runs import has_progressed, with_run_notes
 from opsk.postmortem.reasoning.scoring import Scene, score_candidates
+from opsk.postmortem.reasoning.steps import LastSteps
 from opsk.postmortem.reasoning.timeline import UNKNOWN_ERROR_S, align_clocks, build_timeline, estimate_skews
 from opsk.postmortem.values import (
     Cause,

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from opsk.postmortem.logs.levels import find_level, is_python_warning
 from opsk.postmortem.logs.losses import RECOVERED
 from opsk.postmortem.logs.matching import TRIED_AGAIN
 from opsk.postmortem.reasoning.candidate import PROCESS_ENDS
-from opsk.postmortem.reasoning.consequences import LastSteps, demote_consequences
+from opsk.postmortem.reasoning.consequences import demote_consequences
 from opsk.postmortem.reasoning.gpu_faults import believe_quoted_xids
-from opsk.postmortem.reasoning.levels import find_level, is_python_warning
 from opsk.postmortem.reasoning.runs import demote_earlier_runs
+from opsk.postmortem.reasoning.steps import LastSteps
 from opsk.postmortem.reasoning.survival import demote_survived, drop_earlier_jobs, was_in_vain
 from opsk.postmortem.values import Evidence, FailureClass, Finding, JobFacts, Origin, Place, Role
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from opsk.postmortem.logs.levels import find_level
 from opsk.postmortem.reasoning.candidate import Candidate
-from opsk.postmortem.reasoning.consequences import LastSteps
-from opsk.postmortem.reasoning.levels import find_level
 from opsk.postmortem.reasoning.places import is_same_gpu
+from opsk.postmortem.reasoning.steps import LastSteps
 from opsk.postmortem.values import FailureClass, Finding, Origin, Role
 
 _WITHIN_S = 120.0

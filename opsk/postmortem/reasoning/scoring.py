@@ -11,12 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from opsk.postmortem.logs.levels import find_level
 from opsk.postmortem.reasoning.candidate import ENDS_JOB, Candidate
-from opsk.postmortem.reasoning.consequences import LastSteps
 from opsk.postmortem.reasoning.filtering import is_of_settings
 from opsk.postmortem.reasoning.gpu_faults import is_quoted, order_faults
-from opsk.postmortem.reasoning.levels import find_level
 from opsk.postmortem.reasoning.places import RankPlacement
+from opsk.postmortem.reasoning.steps import LastSteps
 from opsk.postmortem.values import Cause, Divergence, Evidence, FailureClass, Finding, Origin, Role
 
 ODDS_OF_NO_FINDING = 0.12

@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from opsk.postmortem.logs.levels import find_level
 from opsk.postmortem.reasoning.candidate import is_labelled
-from opsk.postmortem.reasoning.consequences import GOES_ON_BYTES
 from opsk.postmortem.reasoning.ends import ENDS_OF_COMMANDS, REPORTS_OF_ENDS, is_cancelled_step
-from opsk.postmortem.reasoning.levels import find_level
 from opsk.postmortem.reasoning.places import rank_identity
+from opsk.postmortem.reasoning.steps import GOES_ON_BYTES
 from opsk.postmortem.values import TRIFLE, FailureClass, Finding, Origin, RankProgress, Role
 from opsk.units import KIB
 
@@ -33,6 +33,7 @@ _LSF_REPORT, _OUTPUT_BELOW = "batch.report", "batch.output_below"
 _EXCEPTION = "python.exception"
 _LAST_WORDS_OF_ANY = (
     "program.last_error", "program.last_refusal", "program.said_failed", "program.usage", "compile.refused",
+    "program.last_words_on_files", "program.last_words_on_itself",
 )  # fmt: skip
 """After training these may be words on anything."""
 _PRINTED, _BUFFERED_BYTES = "Setting OMP_NUM_THREADS", 512

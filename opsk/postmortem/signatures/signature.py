@@ -24,7 +24,7 @@ _KEYS = frozenset(
 _REQUIRED_KEYS = ("id", "any", "framework", "role", "what", "source")
 _ID = re.compile(r"[a-z][a-z0-9]*\.[a-z][a-z0-9_]*")
 _MIN_CHARS = 3
-FOLLOWS = ("exception", "raised", "what", "report", "tasks", "last", "loss")
+FOLLOWS = ("exception", "raised", "what", "report", "tasks", "last", "loss", "tail")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,8 @@ class Signature:
         ``exception``: the exception is some lines below. ``raised``: the line is an exception without the head of its
         traceback, a ``python.exception`` as well. ``what``: C++ prints it in the next line. ``report``:
         lines of ``name : value`` follow, as torchrun writes them. ``tasks``: JAX lists processes. ``last``: it counts
-        at the end of a log alone. ``loss``: it counts unless the next reports of the same loss are numbers.
+        at the end of a log alone; ``tail``: the same, and it is looked for there alone. ``loss``: it counts unless the
+        next reports of the same loss are numbers.
     """
 
     id: str

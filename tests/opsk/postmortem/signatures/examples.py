@@ -794,6 +794,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "Max Memory :                                 1024 MB",
     ),
     "batch.cancelled": ("TERM_OWNER: job killed by owner.", "Job 4711 is owned by u"),
+    "batch.ended": ("Exited with exit code 1.", "Exited with exit code 0."),
+    "program.exit_status": ("Job finished with exit code 1", "Job finished with exit code 0"),
+    "program.last_words_on_files": ("Missing Slurm script: /home/u/train.slurm", "12 files, none is missing"),
+    "program.last_words_on_itself": ("SCF did not converge after 200 iterations", "relative error: 1.2e-05"),
     "batch.preempted": ("TERM_PREEMPT: job killed after preemption.", "the queue is preemptable"),
     "nccl.ib_absent": (
         "gpu012:31:31 [0] NCCL INFO NET/IB : No device found.",
