@@ -16,6 +16,9 @@ from opsk.workload.workload import Problem
 MAX_GPUS = 1 << 24
 """A count above this is a typo."""
 MAX_SIZE = 10**9
+MAX_COUNT = 10**12
+_COUNTS = frozenset({"model.frozen_parameters"})
+"""Fields that count parameters."""
 _MAY_BE_ZERO = frozenset(
     {
         *("model.experts", "model.top_k", "model.shared_experts", "model.expert_ffn"),
@@ -58,8 +61,9 @@ def _sizes(filling: Filling) -> Iterator[Violation]:
         if type(value) is not int or 1 <= value <= MAX_SIZE:
             continue
         minimum = 0 if name in _MAY_BE_ZERO else 1
-        if not minimum <= value <= MAX_SIZE:
-            what = f"{name.partition('.')[2]} is {value}: must be between {minimum} and {MAX_SIZE}"
+        largest = MAX_COUNT if name in _COUNTS else MAX_SIZE
+        if not minimum <= value <= largest:
+            what = f"{name.partition('.')[2]} is {value}: must be between {minimum} and {largest}"
             yield _build_violation(filling, (name,), what, "correct the value", model=True, plan=True)
 
 

@@ -43,6 +43,8 @@ _OF_ADAPTERS = ("unknown: only adapters are trained", "unknown: the weights are 
 _BASE_BITS, _WHOLE_BITS = "adapters.base_bits", "32"
 _RECIPES = frozenset({"torchtune", "llama-factory", "axolotl", "litgpt", "ms-swift"})
 """Frameworks that run programs of their own, of which a sample is one text."""
+_OF_ROLES = frozenset({"verl", "openrlhf"})
+"""Frameworks with programs of their own whose roles state how many texts are in memory."""
 LOWERING = (
     *("plan.tp", "plan.pp", "plan.cp", "plan.vpp", "plan.dp", "plan.global_batch", "plan.sharding", "plan.recompute"),
     "plan.sequence_parallel",
@@ -129,7 +131,9 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
 
 def _is_checked(workload: Workload) -> bool:
     """Return whether a sample is one text or image, as far as the program's text says, or by the framework's recipe."""
-    return workload.framework in _RECIPES or dict(workload.options).get(CHECKED) == "true"
+    options = dict(workload.options)
+    has_roles = workload.framework in _OF_ROLES and METHOD in options
+    return workload.framework in _RECIPES or has_roles or options.get(CHECKED) == "true"
 
 
 def _state_precision(workload: Workload, precision: Precision | None) -> Workload:

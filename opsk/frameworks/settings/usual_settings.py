@@ -80,7 +80,7 @@ MODELS = (
         "checkpoint",
     ),
     *("base_model_name", "base_model_name_or_path", "base_model_id", "hf_model_name", "hf_model_id"),
-    *("model_checkpoint", "pretrained_model_path", "pre_trained_model", "pretrained_model_id"),
+    *("model_checkpoint", "pretrained_model_path", "pre_trained_model", "pretrained_model_id", "vla_path"),
 )
 """The model that is trained, by the name of a public one or a folder."""
 CONFIGS = ("config", "config_file", "cfg", "config_path", "cfg_path", "conf", "yaml", "yml", "config_name", "cfg_file")

@@ -8,7 +8,8 @@ from functools import cache, lru_cache
 from opsk.workload.model import Mixer, ModelShape
 from opsk.workload.public_models.lookup import Kind, iterate_listed, normalise_words, public_model, public_models
 
-_SIZE = re.compile(r"(\d{1,3}(?:\.\d{1,2})?)([bm])")
+_SIZE = re.compile(r"([a-z]{2,20})?(\d{1,3}(?:\.\d{1,2})?)([bm])")
+"""A size, behind the letters of a name where people leave the hyphen out (``Story7B``)."""
 _UNITS = {"b": 10**9, "m": 10**6}
 _OTHER = re.compile(
     r"\w*(vl|vlm|vla|moe|mamba|rwkv|vision|visual|audio|speech|voice|whisper|video|image|clip|vit|diffusion|omni|multimodal"
@@ -35,9 +36,9 @@ def find_as_large(name: str) -> tuple[str, ...]:
     """
     words = normalise_words(name).split("-")
     sizes = [match for word in words if (match := _SIZE.fullmatch(word))]
-    if len(sizes) != 1 or any(map(_OTHER.fullmatch, words)):
+    if len(sizes) != 1 or any(map(_OTHER.fullmatch, (*words, sizes[0][1] or ""))):
         return ()
-    number, unit = sizes[0].groups()
+    _, number, unit = sizes[0].groups()
     parameters = float(number) * _UNITS[unit]
     low, high = (share * parameters for share in SHARES)
     rows = [(count, key) for count, key in _list_sizes() if low <= count <= high]

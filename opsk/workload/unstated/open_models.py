@@ -58,7 +58,9 @@ def find_open_models(workload: Workload) -> OpenModels | None:
 
 def state_model(workload: Workload, name: str, models: OpenModels) -> Workload:
     """Return a workload with one of the models, at the largest."""
-    options, plan = dict(workload.options), workload.plan
+    plan, own_name = workload.plan, workload.model.name
+    # a critic or a reference may be the same one
+    options = {key: name if value == own_name else value for key, value in workload.options}
     options.pop(OPEN_MODELS, None)
     if models.is_size_alone:
         if plan.micro_batch is not None:

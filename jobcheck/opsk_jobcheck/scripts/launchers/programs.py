@@ -61,6 +61,8 @@ _WORDS = (
     *(
         "pre_?process",
         "pre_?processing",
+        "pre_?compute",
+        "annotate",
         "tokeni[sz]e",
         "tokeni[sz]er",
         "convert",

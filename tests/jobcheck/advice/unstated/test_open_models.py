@@ -88,3 +88,17 @@ def test_a_job_fits_where_it_does_with_the_largest_model_of_the_family(name: str
         assert advice.is_limit
         chosen = next(entry for entry in advice.assumed if entry.field == "model.name")
         assert chosen.why == f"the largest of the family after which {name} is named"
+
+
+def test_a_job_of_several_models_fits_where_it_does_with_the_largest_that_all_of_them_may_be() -> None:
+    words = (
+        "algorithm.adv_estimator=gae data.train_batch_size=64 data.max_prompt_length=256 data.max_response_length=512"
+        " actor_rollout_ref.model.path=/models/Story0.5B critic.model.path=/models/Story0.5B"
+        " actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"
+        " critic.ppo_micro_batch_size_per_gpu=1 actor_rollout_ref.rollout.gpu_memory_utilization=0.4"
+        " actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1"
+        " trainer.nnodes=1 trainer.n_gpus_per_node=1"
+    )
+    script = f"#!/bin/bash\n#SBATCH --gres=gpu:1\npython3 -m verl.trainer.main_ppo {words}\n"
+    advice = ADVISER.advise(read_script(script, file="job.sh"))
+    assert (advice.verdict, advice.is_limit) == (Verdict.FITS, True)

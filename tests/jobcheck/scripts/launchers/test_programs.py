@@ -29,6 +29,7 @@ def read(body: str) -> Workload:
         "docker build -t deepspeed .",
         "srun python -m nemo.collections.llm.inference",
         "python scripts/tokenize.py --tokenizer llama-factory/x",
+        f"accelerate launch -m scripts.precompute_answers --model_name_or_path gpt2 {FLAGS}",
         "accelerate launch /opt/bigcode-evaluation-harness/main.py --tasks humaneval",
         "accelerate launch -m lm_eval --model hf",
         "srun python -m m4.evaluation.launch --shots 4",

@@ -8,7 +8,9 @@ from opsk.workload.public_models.lookup import public_models
 from opsk.workload.public_models.sized_names import MAX_OF_KIND, SHARES, find_as_large
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("our-lab/Story-3B", 3e9), ("/models/story_410m_v2", 4.1e8)])
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("our-lab/Story-3B", 3e9), ("/models/story_410m_v2", 4.1e8), ("/models/Story3B", 3e9)]
+)
 def test_models_that_are_as_large_have_as_many_parameters_or_a_few_more(name: str, parameters: float) -> None:
     found = find_as_large(name)
     assert 1 <= len(found) <= 2 * MAX_OF_KIND
@@ -25,6 +27,8 @@ def test_models_that_are_as_large_have_as_many_parameters_or_a_few_more(name: st
         "our-lab/Story-3B-on-300B-tokens",
         "our-lab/Story-VL-3B",
         "our-lab/StoryVL2-3B",
+        "our-lab/StoryVLM3B",
+        "our-lab/Story8x3B",
         "our-lab/StoryVLM-3B",
         "our-lab/Story-V-3B",
         "our-lab/xLSTM-3B",

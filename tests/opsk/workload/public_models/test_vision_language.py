@@ -37,6 +37,8 @@ def complete_named(name: str, **options: str) -> Workload:
     [
         # parameters of the safetensors files, as the hub prints them
         ("Qwen/Qwen2-VL-2B-Instruct", 2.21),
+        ("openvla/openvla-7b", 7.54),
+        ("Salesforce/blip2-opt-2.7b", 3.74),
         ("Qwen/Qwen2.5-VL-3B-Instruct", 3.75),
         ("Qwen2.5-VL-7B", 8.29),
         ("Qwen/Qwen2.5-VL-72B-Instruct", 73.4),
