@@ -53,6 +53,8 @@ _PROGRAM_TYPES = frozenset(
      "UnicodeDecodeError", "UnicodeEncodeError", "RecursionError", "StopIteration", "IndentationError", "SyntaxError")
 )  # fmt: skip
 """Whatever words they have: the program's own faults."""
+_SKIPPED_IN_VAIN = frozenset(("amp.scale_exhausted",))
+"""Steps that are skipped until the loss scale is next to nothing: skipping helps no more."""
 _TRANSFER_TYPES = frozenset(
     ("IncompleteRead", "ProtocolError", "ChunkedEncodingError", "RemoteDisconnected", "ContentDecodingError",
      "ReadTimeout", "ReadTimeoutError", "ServerDisconnectedError", "ClientPayloadError", "SSLEOFError", "URLError",
@@ -122,7 +124,7 @@ _BY_WORDS: tuple[tuple[FailureClass, re.Pattern[str]], ...] = (
         r"(?<!float\(')\b(?:nan|infs?|infinity|non-?finite|not finite)\b(?! checks were recorded)|FloatingPointError"
         r"|\b(?:loss|training|model|optimi[sz]\w{1,6})\b.{0,40}\bdiverged\b", re.IGNORECASE
     )),
-    (FailureClass.RENDEZVOUS, re.compile(r"\[Errno (?:99|100|101|110|113)\]")),
+    (FailureClass.RENDEZVOUS, re.compile(r"\[Errno (?:99|100|101|110|113)\]|Cannot assign requested address")),
     (FailureClass.GPU_HARDWARE, re.compile(r"uncorrectable|GPU (?:is )?lost|fallen off", re.IGNORECASE)),
 )  # fmt: skip
 
@@ -246,7 +248,8 @@ def filter_findings(
         if finding.count * _AS_BEFORE <= again.get(_name_report(finding), 0):
             return True
         is_handled = finding.count <= handled.get((finding.source, finding.line), 0)
-        goes_on = is_handled or TRIED_AGAIN.search(finding.text) is not None
+        is_tried_again = finding.signature not in _SKIPPED_IN_VAIN and TRIED_AGAIN.search(finding.text) is not None
+        goes_on = is_handled or is_tried_again
         return finding.origin is Origin.JOB_LOG and goes_on and not was_in_vain(finding, evidence.ranks)
 
     filtered, dropped = [], []
