@@ -31,6 +31,8 @@ class FailureClass(StrEnum):
     SOFTWARE = "software"
 
 
+LAST_WORDS = "end.last_words"
+"""Signature of a program's own words that all went well: they end a job well where nothing speaks against it."""
 TRIFLE = "trifle"
 """Field of a finding: a line of the job's script failed that was not what the job was for, after its program ran."""
 

@@ -58,8 +58,9 @@ def find_last_word(piece: Piece) -> LastWord | None:
 
 def _is_repeated(piece: Piece, line: LogLine) -> bool:
     """Return whether a program says the same all the time: it does not end by it."""
-    head = piece.data[line.start : line.start + _HEAD_BYTES]
-    return piece.data.count(head, max(0, line.start - _ABOVE_BYTES), line.start) >= _OFTEN
+    head = re.sub(rb"\d+", rb"\\d+", re.escape(piece.data[line.start : line.start + _HEAD_BYTES]))
+    above = piece.data[max(0, line.start - _ABOVE_BYTES) : line.start]
+    return len(re.findall(head, above)) >= _OFTEN
 
 
 @cache

@@ -31,7 +31,7 @@ from opsk.postmortem.logs.scripts import (
     is_stopped_server,
 )
 from opsk.postmortem.signatures.signature import Signature, signatures
-from opsk.postmortem.values import FailureClass, Finding, Origin, Place, RankProgress, Role
+from opsk.postmortem.values import LAST_WORDS, FailureClass, Finding, Origin, Place, RankProgress, Role
 
 _EXCEPTION = "python.exception"
 _ECHOED = re.compile(r"(?:\+{1,6} |declare -x |export )|[A-Z_][A-Z0-9_]{2,80}=")
@@ -181,7 +181,9 @@ def _build_end(state: _State, size: int, lines: int) -> LogEnd:
     return LogEnd(
         path=state.path, named=state.named, labels=state.labels, heading=state.heading, ends=state.ends,
         tail=state.tail, clock=state.clock, size_bytes=size, lines=lines,
-        ended_well=any(finding.role is Role.END for finding in state.gathered.findings.values()),
+        ended_well=any(
+            finding.role is Role.END and finding.signature != LAST_WORDS for finding in state.gathered.findings.values()
+        ),
         asks_for_work=not state.labels.are_ray and any(
             finding.signature == _ASKED_TO_END
             or (finding.role is Role.ROOT and finding.failure is not FailureClass.COLLECTIVE_HANG)

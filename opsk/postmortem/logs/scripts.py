@@ -26,6 +26,8 @@ _NOHUP, _NOHUP_LINES = "nohup: ", 3
 """It says no more where it cannot run a program: what stands below is of another start, into the same file."""
 _CLEANS_UP = re.compile(r"conda deactivate|: line \d{1,6}: deactivate: ")
 """Below a program, a line that only takes its environment down."""
+_NO_SHEBANG = re.compile(r": line 1: !/\S{1,200}: No such file or directory$")
+"""The first line of a script lacks its ``#``: the shell that reads it tries to run it, and goes on."""
 _PYTHON_WARNED = re.compile(rb"\.py:\d{1,6}: \w{0,40}Warning: ")
 """Where Python warns of what a program does, the program runs."""
 _BAR_IS_FULL, _BAR_BYTES = re.compile(rb"100%\|[^\r\n]{1,200}[\r\n]+$"), 400
@@ -66,7 +68,7 @@ def goes_on(signature: str, piece: Piece, line: LogLine) -> bool:
         return piece.data.count(b"\n", line.end, line.end + _SCRIPT_GOES_ON_BYTES) > _NOHUP_LINES
     if not _IN_SCRIPT.search(line.text):
         return False
-    if _CLEANS_UP.search(line.text) is not None:
+    if _CLEANS_UP.search(line.text) is not None or _NO_SHEBANG.search(line.text) is not None:
         return True
     if _BAR_IS_FULL.search(piece.data[max(0, line.start - _BAR_BYTES) : line.start]) is not None:
         return True

@@ -19,6 +19,7 @@ from opsk.postmortem.reasoning.scoring import Scene, score_candidates
 from opsk.postmortem.reasoning.steps import LastSteps
 from opsk.postmortem.reasoning.timeline import UNKNOWN_ERROR_S, align_clocks, build_timeline, estimate_skews
 from opsk.postmortem.values import (
+    LAST_WORDS,
     Cause,
     Divergence,
     Evidence,
@@ -178,14 +179,18 @@ def _has_succeeded(evidence: Evidence, findings: Sequence[Finding]) -> bool:
         return job.state.split()[0] in _NOT_FAILED_STATES
     reporting = [each for each in evidence.ranks if each.last_iteration is not None or each.ended_well]
     if not any(each.ended_well for each in reporting):
-        return False
+        return any(each.signature == LAST_WORDS for each in findings) and not _shows_failure(evidence, findings)
     if any(_is_bad_exit(finding) for finding in findings):
         return False
     ends = {
         each.source: each.last_progress_order
         for each in reporting if each.ended_well and each.last_progress_order is not None
     }  # fmt: skip
-    ends |= {finding.source: finding.order for finding in findings if finding.role is Role.END}
+    ends |= {
+        finding.source: finding.order
+        for finding in findings
+        if finding.role is Role.END and finding.signature != LAST_WORDS
+    }
     by_slurm = {FailureClass.TIME_LIMIT, FailureClass.PREEMPTED, FailureClass.CANCELLED, FailureClass.NODE}
     return not any(
         finding.role is Role.ROOT
@@ -220,6 +225,11 @@ def _find_state(evidence: Evidence, findings: Sequence[Finding]) -> str:
         return evidence.job.state
     if _has_succeeded(evidence, findings):
         return "ended well"
+    return "failed" if _shows_failure(evidence, findings) else _UNKNOWN
+
+
+def _shows_failure(evidence: Evidence, findings: Sequence[Finding]) -> bool:
+    """Return whether something failed that training did not survive, or a process ended badly."""
     steps = LastSteps.of(evidence)
     indications = (
         finding
@@ -228,7 +238,7 @@ def _find_state(evidence: Evidence, findings: Sequence[Finding]) -> str:
         if finding.role in (Role.ROOT, Role.CASCADE) or finding.signature in REPORTS_OF_ENDS or _is_cut_off(finding)
         if not steps.follow_in_log(finding)
     )
-    return "failed" if next(indications, None) is not None else _UNKNOWN
+    return next(indications, None) is not None
 
 
 def _build_facts(evidence: Evidence, findings: Sequence[Finding], root: Cause | None) -> dict[str, float]:

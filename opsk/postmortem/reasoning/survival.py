@@ -12,7 +12,7 @@ from opsk.postmortem.reasoning.candidate import is_labelled
 from opsk.postmortem.reasoning.ends import ENDS_OF_COMMANDS, REPORTS_OF_ENDS, is_cancelled_step
 from opsk.postmortem.reasoning.places import rank_identity
 from opsk.postmortem.reasoning.steps import GOES_ON_BYTES
-from opsk.postmortem.values import TRIFLE, FailureClass, Finding, Origin, RankProgress, Role
+from opsk.postmortem.values import LAST_WORDS, TRIFLE, FailureClass, Finding, Origin, RankProgress, Role
 from opsk.units import KIB
 
 _NEXT_JOB_BYTES = 64 * KIB
@@ -121,7 +121,10 @@ def drop_earlier_jobs(findings: Sequence[Finding], ranks: Sequence[RankProgress]
 def _is_followed_by_job(end: Finding, findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> bool:
     """Return whether the end of a job is followed by another job in the same log, and not by its own last output."""
     rest_bytes = _find_size(end.source, ranks) - end.order
-    has_ended = any(each.role is Role.END and each.source == end.source and each.order > end.order for each in findings)
+    has_ended = any(
+        each.role is Role.END and each.signature != LAST_WORDS and each.source == end.source and each.order > end.order
+        for each in findings
+    )
     if has_ended and _find_step_before_last(end.source, ranks) > end.order and rest_bytes > _GOES_ON_TIMED_BYTES:
         return True
     begins = _find_last(each for each in findings if each.signature == _RUN_BEGINS).get(end.source, -1) > end.order
@@ -147,7 +150,7 @@ def demote_survived(
         Whether Slurm's record says so: then the one thing that failed is not survived, whatever follows.
     """
     if not has_failed:
-        ends = _find_last(each for each in findings if each.role is Role.END)
+        ends = _find_last(each for each in findings if each.role is Role.END and each.signature != LAST_WORDS)
         findings = [_demote_trifle(each, ends, ranks) for each in findings]
     last = _find_last(each for each in findings if _shows_failure(each))
     trials = _find_last(each for each in findings if each.signature == _NEXT_TRIAL)

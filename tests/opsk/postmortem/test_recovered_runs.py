@@ -152,6 +152,9 @@ RECOVERED = {
     "a package that pip built in another way": (
         "  ERROR: Failed building wheel for x\n  Running setup.py clean for x\nFailed to build x\n  Running setup.py install for x ... done\nSuccessfully installed x-1.0\n"
     ),
+    "scripts without the sign of their first line": (
+        "run1_4.qsub: line 1: !/usr/bin/bash: No such file or directory\n" + lines(6) + "Launcher: Done. Job exited without errors\n"
+    ),
     "conda that was not set up, and a program that runs all the same": CONDA + lines(80),
 }  # fmt: skip
 
@@ -185,6 +188,8 @@ NOT_RECOVERED = {
 
 ENDS = (
     "10 of 10 steps (100%) done\n", "\nRan 12 tests in 0.412s\n\nOK\n", "100% tests passed, 0 tests failed out of 2\n",
+    " Normal termination of Gaussian 16 at Mon Feb  1 10:40:44 2021.\n", "State: COMPLETED (exit code 0)\n",
+    stamped(9, "Spatial analysis pipeline completed successfully."), "Saved to results/masks.json\n", "Array task 6 completed with exit code: 0\n",
 )  # fmt: skip
 
 
@@ -231,3 +236,16 @@ def test_what_ends_nothing_makes_no_job_a_failed_one(text: str, tmp_path: Path) 
 @pytest.mark.parametrize("end", ENDS)
 def test_an_end_that_says_that_all_went_well_is_told(end: str, tmp_path: Path) -> None:
     assert find_state(lines(5) + end, tmp_path) == "ended well"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        raised(KEY) + "Job completed successfully\n",
+        lines(6) + "srun: error: n1: task 0: Exited with exit code 1\nJob completed successfully\n",
+        lines(6)
+        + "slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-02-03T10:00:00 ***\nJob completed successfully\n",
+    ],
+)
+def test_last_words_of_a_script_do_not_make_a_failure_good(text: str, tmp_path: Path) -> None:
+    assert find_state(text, tmp_path) == "failed"

@@ -828,6 +828,14 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "Ran 12 tests in 0.412s\n\nFAILED (errors=1)",
     ),
     "packages.installed": ("Successfully installed numpy-2.1.0", "Not Successfully installed numpy"),
+    "end.of_program": (
+        " Normal termination of Gaussian 16 at Mon Feb  1 10:40:44 2021.",
+        " Error termination request processed by link 9999.",
+    ),
+    "end.last_words": (
+        "ECM analysis workflow completed successfully in 236.33 seconds",
+        "Checkpoint 12 was saved to out/12.pt",
+    ),
     "end.workflow_done": ("10 of 10 steps (100%) done", "2 of 10 steps (20%) done"),
     "openmp.stopped": (
         "OMP: Error #15: Initializing libiomp5md.dll, but found libomp already initialized.",
