@@ -38,6 +38,7 @@ from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
 MAX_SIZE = 10**9
+MAX_COUNT = 10**12
 """No size of a model comes near this; a larger one is a typo, and products of such sizes overflow."""
 _SIZES = tuple(item.name for item in fields(ModelShape) if item.type == "int")
 
@@ -160,10 +161,13 @@ def _validate_shape(model: ModelShape) -> ShapeColumns:
 
 def _validate_sizes(model: ModelShape) -> None:
     """Reject sizes that exceed the range of floating point."""
+    largest = {name: MAX_COUNT if name == "frozen_parameters" else MAX_SIZE for name in _SIZES}
     sizes = {name: getattr(model, name) for name in _SIZES}
-    wrong = [f"{name} is {value:.3g}" for name, value in sizes.items() if value > MAX_SIZE]
+    wrong = [
+        f"{name} is {value:.3g}, at most {largest[name]:.0e}" for name, value in sizes.items() if value > largest[name]
+    ]
     if wrong:
-        raise InputError(f"model {model.name}: {', '.join(wrong)}, at most {MAX_SIZE:.0e}", hint="check the number")
+        raise InputError(f"model {model.name}: {', '.join(wrong)}", hint="check the number")
 
 
 def prediction_document(table: PredictionTable, index: int) -> dict[str, Any]:

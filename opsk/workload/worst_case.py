@@ -25,6 +25,10 @@ from opsk.workload.workload import Workload
 PREFIX = "worst."
 CHECKED = f"{PREFIX}checked"
 """The option that states that a sample of the program is one text or one image, as far as its text says (``true``)."""
+UNSEEN = f"{PREFIX}unseen"
+"""The option that states that the text of a program with the Trainer's flags is not at hand (``true``)."""
+UNSEEN_TEXTS = 8
+"""Texts of a sample that such a program has in memory at most: five choices, or a few negatives, mostly one."""
 MICRO_BATCH = f"{PREFIX}micro_batch"
 """The option that states how many samples a GPU works on at most."""
 MAX_TOKENS = f"{PREFIX}seq"
@@ -103,6 +107,10 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
         assumed.append(Assumption(field="plan.micro_batch", value=changes["micro_batch"], why="at most that many"))
     if counted is not None:
         changes |= {"micro_batch": 1, "global_batch": None}
+    elif (batch := changes.get("micro_batch", workload.plan.micro_batch)) is not None and UNSEEN in options:
+        changes |= {"micro_batch": UNSEEN_TEXTS * batch, "global_batch": None}
+        why = f"the program is not at hand: a sample has {UNSEEN_TEXTS} texts at most"
+        assumed.append(Assumption(field="plan.micro_batch", value=changes["micro_batch"], why=why))
     precisions: tuple[Precision | None, ...] = (workload.plan.precision,)
     if "plan.precision" in unknown or workload.plan.precision is None:
         is_16bit = ADAPTER_RANK in options and _WEIGHTS in options
@@ -130,10 +138,10 @@ def find_worst_case(workload: Workload) -> WorstCase | None:
 
 
 def _is_checked(workload: Workload) -> bool:
-    """Return whether a sample is one text or image, as far as the program's text says, or by the framework's recipe."""
+    """Return whether a sample is one text or image, or a few of them, as far as its program is known."""
     options = dict(workload.options)
     has_roles = workload.framework in _OF_ROLES and METHOD in options
-    return workload.framework in _RECIPES or has_roles or options.get(CHECKED) == "true"
+    return workload.framework in _RECIPES or has_roles or "true" in (options.get(CHECKED), options.get(UNSEEN))
 
 
 def _state_precision(workload: Workload, precision: Precision | None) -> Workload:

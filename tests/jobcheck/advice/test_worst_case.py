@@ -411,3 +411,19 @@ def test_a_job_whose_largest_case_likely_fits_but_may_not_is_tight(batch: int, v
         assert advice.is_limit
         assert "in its largest case (up to" in lines(advice)[1]
         assert lines(advice)[1].endswith("per GPU: tight, may run out")
+
+
+UNSEEN = (
+    "#!/bin/bash\n#SBATCH --gres=gpu:1\npython train_choices.py --model_name_or_path roberta-base --do_train {more}"
+    " --per_device_train_batch_size 8 --learning_rate 1e-5 --num_train_epochs 3 --output_dir out\n"
+)
+
+
+@pytest.mark.parametrize(("more", "verdict"), [("", Verdict.FITS), ("--triplet_loss", Verdict.UNKNOWN)])
+def test_a_program_with_the_flags_of_the_trainer_that_is_not_at_hand_may_have_several_texts(
+    more: str, verdict: Verdict
+) -> None:
+    advice = advise(UNSEEN.format(more=more))
+    assert advice.verdict is verdict
+    if verdict is Verdict.FITS:
+        assert next(entry.value for entry in advice.assumed if entry.field == "plan.micro_batch") == 8 * 8

@@ -694,7 +694,9 @@ def test_a_default_that_is_a_constant_has_its_value() -> None:
     [
         ("data = pandas.DataFrames('reviews.csv')", True),
         ("steps = percentiles(interviews)  # retrieve all", True),
+        ("images, video_inputs = process(messages)\nx = encode(images=images, videos=video_inputs)", True),
         ("n_views = 2", False),
+        ("videos = read(files)", False),
         ("frames = read(clip)", False),
         ("tiles = cut(image)", False),
         ("retriever = build()", False),

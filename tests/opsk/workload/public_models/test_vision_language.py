@@ -87,3 +87,11 @@ def test_a_model_of_text_has_no_tower(name: str) -> None:
 def test_towers_are_known_by_their_names() -> None:
     assert find_tower("openai/clip-vit-large-patch14-336") == 303_507_456
     assert find_tower("mine") is None
+
+
+def test_a_tower_of_more_than_a_billion_parameters_is_predicted() -> None:
+    completion = complete(complete_named("Salesforce/blip2-opt-2.7b", tower="frozen"))
+    assert completion.model is not None
+    assert completion.plan is not None
+    prediction = predict_one(completion.model, completion.plan, cluster("superpod-a100"))
+    assert float(prediction.memory.total_bytes.expected) > 2 * 1.09e9

@@ -16,6 +16,7 @@ from opsk.workload.public_models.measured import find_measured, fixes_length, is
 from opsk.workload.roles import METHOD
 from opsk.workload.unstated.long_texts import CUT_TEXTS
 from opsk.workload.unstated.open_models import OPEN_MODELS
+from opsk.workload.worst_case import CHECKED, UNSEEN
 from opsk_jobcheck.scripts.bash.values import Invocation
 from opsk_jobcheck.scripts.frameworks.huggingface.settings import (
     LENGTHS,
@@ -228,8 +229,10 @@ def read_own_parts(invocation: Invocation, reading: Reading, *, is_trl: bool = F
         return
     settings = collect_settings(program, invocation, reading)
     if settings.source is None:
-        if is_trl:  # its own programs take one text as a sample
-            check_samples(invocation, "", findings)
+        # programs of TRL take one text as a sample
+        if check_samples(invocation, "", findings) and not is_trl:
+            del findings.options[CHECKED]
+            findings.options[UNSEEN] = "true"
         return
     _doubt_flags(settings, invocation, reading)
     reading.own_names = find_own_names(settings)

@@ -21,7 +21,7 @@ _FEW = (
     "|pairwise|mean_teacher|simclr"
 )
 _MANY = (
-    r"video|(?<!data)frames|clip_len|rerank|retriev(?:al|er)|episode|rollout|\bbags?\b|\bbag_|slices|negatives"
+    r"(?<!values_)video(?!_(inputs|kwargs|grid)|s\s?=\s?video_inputs)|(?<!data)frames|clip_len|rerank|retriev(?:al|er)|episode|rollout|\bbags?\b|\bbag_|slices|negatives"
     r"|(?<!n)tiles"
 )
 _SEVERAL, _ANY_NUMBER = re.compile(f"(?i){_FEW}|{_MANY}"), re.compile(f"(?i){_MANY}")
