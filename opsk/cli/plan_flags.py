@@ -165,6 +165,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "keeps_kv_cache": "Recomputed layers keep their keys and values, or not.",
         "gathers_logits": "Every rank of tp holds whole logits, or its part.",
         "bare_loop": "Nothing but a few calls between steps, or a trainer.",
+        "distributed_tensors": "Tensor parallelism by PyTorch's DTensor, or by layers made for it.",
         "reduces_16bit": "Gradients are sent in 16 bits, or as they are kept.",
         "reduces_fp32": "Gradients of 16 bits are sent in fp32, or as they are.",
         "fused_norms": "Norms are one kernel beside PyTorch's own modules, or not.",

@@ -64,6 +64,11 @@ USUAL_SHARES: Mapping[str, Mapping[str, float]] = {
 }
 """Sustained shares of the usual GPU of each generation, as the catalogue has them: P100, V100, T4, A100 SXM, L40S, H100
 SXM, B200, B300, RTX PRO 6000, MI250X, MI300X, MI355X. A generation's fractions are mostly fitted to these GPUs."""
+FP32_FRACTION = 0.9
+"""Share of the fp32 peak that a large product reaches outside of tensor cores, whose units stay below the power limit:
+75 of 80 TFLOP/s on GB200 (a guide to Google's A4X), 52 of 67 on H100 with the casts and the loss around it (trl pull
+request 6858: four products of 4,096 x 2,048 x 248,320 in 319 ms)."""
+_IS_FP32 = np.array([precision.peak_format == "fp32" for precision in PRECISIONS])
 _IS_FP8 = np.array([precision.peak_format == "fp8" for precision in PRECISIONS])
 _IS_FP4 = np.array([precision.peak_format == "fp4" for precision in PRECISIONS])
 FP8_SIZE, FP4_SIZE = 450.0, 1100.0
@@ -73,7 +78,7 @@ Filling and emptying tiles takes as long, while the arithmetic between takes hal
 fits to 5,700 to 6,000 products each that are within 6 % in FP8 and 8 % in FP4 (benchmarks/published/product_fits.csv);
 those in 16 bits find 120."""
 _FORMATS = tuple(precision.peak_format for precision in PRECISIONS)
-_PLAIN_FORMATS = tuple(name if name in ("fp32", "fp16") else "bf16" for name in _FORMATS)
+_PLAIN_FORMATS = tuple(name if name in ("fp32", "tf32", "fp16") else "bf16" for name in _FORMATS)
 """Attention and the head stay in 16 bits in the FP8 recipes (Transformer Engine's default)."""
 
 
@@ -82,7 +87,7 @@ class Machine:
     """Rates of one GPU and its links, of shape () or (plans,).
 
     ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_`` and ``plain_flop_per_s`` are the reached
-    rates of endless projections, and of products that stay in 16 bits, and ``matmul_`` and ``plain_size`` the size of a
+    rates of endless projections, and of products that stay in 16 bits (``fp32_`` of those in fp32), and ``matmul_`` and ``plain_size`` the size of a
     dimension that halves either; ``attention_flop_per_s`` is that of fused
     attention if its kernels were as fast as products, and ``generation`` the chip generation whose kernels run
     (`opsk.costmodel.time.layer_time`). ``launch_factor`` is `GpuSpec.launch_factor`.
@@ -98,6 +103,7 @@ class Machine:
     plain_flop_per_s: FloatColumn
     matmul_size: FloatColumn
     plain_size: FloatColumn
+    fp32_flop_per_s: FloatColumn
     generation: IntColumn
     launch_factor: FloatColumn
     hbm_bytes_per_s: FloatColumn
@@ -203,6 +209,7 @@ _RATES = ("peak_flop_per_s", "matmul_flop_per_s", "attention_flop_per_s", "plain
 _NUMBERS = (
     *(
         "plain_size",
+        "fp32_flop_per_s",
         "generation",
         "launch_factor",
         "hbm_bytes_per_s",
@@ -231,9 +238,18 @@ def _rates(gpu: GpuSpec, efficiency: Efficiency) -> FloatColumn:
     """Return ``_RATES`` of a GPU for every precision, shape (5, precisions)."""
     reached = efficiency.for_gpu(gpu.architecture)
     peak, plain = _peaks(gpu, _FORMATS), _peaks(gpu, _PLAIN_FORMATS)
-    plain = plain * reached.matmul_fraction * _relative_shares(gpu, _PLAIN_FORMATS)
-    products = peak * _fractions(reached) * _relative_shares(gpu, _FORMATS)
+    plain = plain * np.where(
+        _IS_FP32, _fp32_fraction(gpu, reached), reached.matmul_fraction * _relative_shares(gpu, _PLAIN_FORMATS)
+    )
+    products = peak * np.where(
+        _IS_FP32, _fp32_fraction(gpu, reached), _fractions(reached) * _relative_shares(gpu, _FORMATS)
+    )
     return np.stack([peak, products, plain * reached.attention_factor, plain, _sizes(reached)])
+
+
+def _fp32_fraction(gpu: GpuSpec, reached: GpuEfficiency) -> float:
+    """Return the fraction of the fp32 peak that a large product reaches; AMD's is that of matrix cores."""
+    return reached.matmul_fraction if gpu.architecture.startswith("cdna") else FP32_FRACTION
 
 
 def _relative_shares(gpu: GpuSpec, formats: tuple[str, ...]) -> FloatColumn:
@@ -275,6 +291,7 @@ def _numbers(cluster: ClusterSpec, efficiency: Efficiency) -> list[float]:
     outside = node.nic_bytes_per_s_per_gpu / max(cluster.oversubscription, 1.0)
     return [
         reached.matmul_size,
+        gpu.peak_flop_per_s.get("fp32", 0.0) * _fp32_fraction(gpu, reached),
         find_generation(gpu.architecture),
         gpu.launch_factor,
         gpu.hbm_bytes_per_s * reached.hbm_fraction,
@@ -305,7 +322,7 @@ def _validate_peaks(gpu: GpuSpec, precisions: set[int]) -> None:
     """Check that the catalogue has a peak for each number format."""
     used = {PRECISIONS[index] for index in precisions}
     missing = sorted({name.peak_format for name in used} - gpu.peak_flop_per_s.keys())
-    if missing or (used - {Precision.FP32, Precision.FP16} and "bf16" not in gpu.peak_flop_per_s):
+    if missing or (used - {Precision.FP32, Precision.TF32, Precision.FP16} and "bf16" not in gpu.peak_flop_per_s):
         available = ", ".join(sorted(gpu.peak_flop_per_s))
         required = ", ".join(missing or ["bf16"])
         raise InputError(f"{gpu.name} has no {required} peak in the catalogue", hint=f"it has {available}")

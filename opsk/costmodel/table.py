@@ -41,6 +41,8 @@ BoolColumn = npt.NDArray[np.bool_]
 SHARDINGS = tuple(Sharding)
 RECOMPUTES = tuple(Recompute)
 PRECISIONS = tuple(Precision)
+IS_WIDE = np.array([precision.is_wide for precision in PRECISIONS])
+"""Formats in which all tensors are in fp32."""
 SCHEDULES = tuple(Schedule)
 STATES = tuple(States)
 OPTIMIZERS = tuple(Optimizer)
@@ -85,7 +87,7 @@ _YES_OR_NO = (
     *("quantised_head", "lora_dropout", "keeps_base_inputs"),
     *("reentrant", "keeps_gathered", "reduces_16bit", "fused_norms", "varied_lengths"),
     *("gathers_fp32", "keeps_kv_cache", "accumulates_unsharded", "flat_adapters"),
-    *("gathers_logits", "bare_loop", "reduces_fp32"),
+    *("gathers_logits", "bare_loop", "distributed_tensors", "reduces_fp32"),
 )
 _RATIOS = ("frozen_fraction", "offload_fraction")
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
@@ -162,6 +164,7 @@ class PlanTable:
     keeps_kv_cache: BoolColumn
     gathers_logits: BoolColumn
     bare_loop: BoolColumn
+    distributed_tensors: BoolColumn
     reduces_16bit: BoolColumn
     reduces_fp32: BoolColumn
     fused_norms: BoolColumn

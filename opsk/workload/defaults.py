@@ -403,7 +403,7 @@ def fill_trainer(filling: Filling) -> None:
         filling.assume(field, _make_usual_rule(value, why))
     if framework in _TRL and not _has_roles(filling) and not filling.options.get("loss.kernel"):
         why = "TRL computes the loss of supervised fine-tuning in chunks of tokens since 1.7"
-        filling.assume("plan.loss", lambda: (Loss.CHUNKED, why))
+        filling.assume("plan.loss", lambda: (Loss.RECOMPUTED_FP32, why))
     if filling.options.get("fsdp") == "true":
         why = "FSDP shards weights, gradients and optimizer states unless told otherwise"
         filling.assume("plan.sharding", lambda: (Sharding.ZERO3, why))
@@ -411,7 +411,7 @@ def fill_trainer(filling: Filling) -> None:
         filling.values["plan.software"] = Software.DEEPSPEED
     if not framework.startswith("megatron"):
         _optimizer(filling, is_deepspeed=is_deepspeed)
-    if filling.get("plan.precision") is not Precision.FP32:
+    if filling.get("plan.precision") not in (Precision.FP32, Precision.TF32):
         _states(filling, is_deepspeed=is_deepspeed)
     if filling.options.get("weights.offload") == "cpu":
         filling.values["plan.offload"] = Offload.OPTIMIZER_AND_WEIGHTS

@@ -27,6 +27,7 @@ from opsk.workload.plan import (
 
 UNMODELLED = "unmodelled."
 """Options with this prefix name a flag, as ``value: why``, that changes memory and is not modelled."""
+_WIDE = (Precision.FP32, Precision.TF32)
 _FP8 = (Precision.FP8, Precision.FP8_CURRENT, Precision.FP8_BLOCK, Precision.MXFP8)
 _FRACTION = re.compile(r"[0-9]*\.?[0-9]+|[0-9]+\.", re.ASCII)
 _FORMATS = {"bf16": StateFormat.BF16, "fp16": StateFormat.FP16, "fp8": StateFormat.FP8}
@@ -125,7 +126,7 @@ def _take_formats(filling: Filling) -> None:
         return
     precision, fp8_weights = filling.get("plan.precision"), filling.get("plan.fp8_weights")
     is_sharded = filling.get("plan.sharding") not in (None, Sharding.NONE)
-    if _get_option(filling, "optimizer.precision_aware") != "true" or precision is Precision.FP32 or not is_sharded:
+    if _get_option(filling, "optimizer.precision_aware") != "true" or precision in _WIDE or not is_sharded:
         return
     if (master := _get_option(filling, "optimizer.main_params")) == "fp16":
         filling.values["plan.master_format"] = StateFormat.FP16
@@ -142,7 +143,7 @@ def _take_formats(filling: Filling) -> None:
 
 def _take_deepspeed_formats(filling: Filling) -> None:
     """Set ZeRO's 16-bit states, and gradients that are accumulated in fp32 next to 16-bit ones."""
-    if filling.get("plan.precision") is Precision.FP32:
+    if filling.get("plan.precision") in _WIDE:
         return
     if _get_option(filling, "optimizer.grad_accum") == "fp32":
         filling.values["plan.states"] = States.MIXED

@@ -72,6 +72,8 @@ class Precision(StrEnum):
     """The number format of the matrix products; states are in fp32 unless a recipe says otherwise."""
 
     FP32 = "fp32"
+    TF32 = "tf32"
+    """All in fp32, whose products run on tensor cores with ten bits of the mantissa (``allow_tf32``)."""
     FP16 = "fp16"
     BF16 = "bf16"
     FP8 = "fp8"
@@ -87,6 +89,11 @@ class Precision(StrEnum):
         if self.value.startswith(("fp8", "mxfp8")):
             return "fp8"
         return "fp4" if self is Precision.NVFP4 else self.value
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether all tensors are in fp32."""
+        return self in (Precision.FP32, Precision.TF32)
 
     @property
     def is_low(self) -> bool:
@@ -201,6 +208,10 @@ class Loss(StrEnum):
     """The same on fp32 logits that the model copied before (Unsloth's kernel in HuggingFace's models)."""
     FUSED = "fused"
     """Head and loss together, in chunks: the logits are never stored (Liger kernels, cut cross entropy)."""
+    RECOMPUTED = "recomputed"
+    """Head and loss in chunks of tokens, each under a checkpoint: the backward computes its logits again."""
+    RECOMPUTED_FP32 = "recomputed-fp32"
+    """The same with products in fp32, outside of tensor cores (TRL's ``chunked_nll``)."""
     MEGATRON_FUSED = "megatron-fused"
     """Megatron's compiled cross entropy (``--cross-entropy-loss-fusion``): fewer kernels, and not in place."""
 
@@ -411,6 +422,9 @@ class Plan:
     bare_loop
         Whether a step is a few calls of a program of its own, on tensors that nothing shards, without a trainer's
         collators, callbacks and logs between the steps.
+    distributed_tensors
+        Whether tensor parallelism is PyTorch's own, whose operations on distributed tensors (DTensor) take the host
+        long unless they are compiled. Programs with layers of their own (Megatron, nanotron, picotron) have none.
     reduces_16bit
         Whether gradients are sent in 16 bits whatever format they are stored in (accelerate's FSDP, Composer's PURE).
     reduces_fp32
@@ -491,6 +505,7 @@ class Plan:
     keeps_kv_cache: bool = False
     gathers_logits: bool = False
     bare_loop: bool = False
+    distributed_tensors: bool = False
     reduces_16bit: bool = False
     reduces_fp32: bool = False
     fused_norms: bool = False

@@ -98,7 +98,7 @@ def fill_adapters(filling: Filling) -> None:
     options = filling.options
     if options.get("adapters") != LORA:
         return
-    if filling.get("plan.precision") is Precision.FP32:
+    if filling.get("plan.precision") in (Precision.FP32, Precision.TF32):
         filling.need("plan.base_bits")
         return
     is_sharded = filling.get("plan.sharding") is Sharding.ZERO3
@@ -156,7 +156,7 @@ _MAX_OPTION_DIGITS = 6
 _MODULE_SETTINGS = (
     *("fused_norms", "keeps_gathered", "reduces_16bit", "expandable_segments"),
     *("gathers_fp32", "keeps_kv_cache", "accumulates_unsharded", "flat_adapters"),
-    *("gathers_logits", "bare_loop"),
+    *("gathers_logits", "bare_loop", "distributed_tensors"),
 )
 _FP8_RECIPES = {
     "tensorwise": Precision.FP8_CURRENT,
@@ -255,7 +255,7 @@ def _split_states(filling: Filling) -> None:
 def _states(filling: Filling) -> tuple[States, str] | None:
     """Return the formats of weights, gradients and optimizer states, and why."""
     framework = filling.workload.framework
-    if filling.get("plan.precision") is Precision.FP32:
+    if filling.get("plan.precision") in (Precision.FP32, Precision.TF32):
         return States.AUTOCAST, "all is in fp32"
     if filling.options.get("optimizer.main_grads") in ("bf16", "fp16"):
         source = "grad_reduce_in_fp32 is off" if framework == MEGATRON_BRIDGE else "--main-grads-dtype"

@@ -36,11 +36,12 @@ SETTINGS = (
     *("family", "attention_kernel", "flash", "layer_kernels", "compiled", "states", "loss_kernel", "sharding"),
     *("sequence_parallel", "tp_comm_overlap", "tp_async", "ep_comm_overlap", "optimizer_step", "cuda_graphs"),
     *("moe_dispatcher", "moe_gemm", "moe_permute_fusion", "fused_moe", "natural_routing"),
-    *("compiled_loss", "recompute", "stage_balance", "micro_batch", "pretrain_micro_batch"),
+    *("compiled_loss", "chunked_loss", "recompute", "quantised_recompute", "stage_balance"),
+    *("micro_batch", "pretrain_micro_batch"),
     *("lora_targets", "adapter_format", "upcast_base", "reentrant", "keeps_gathered", "reduces_16bit", "fused_norms"),
     *("expandable_segments", "quantised_head", "lora_dropout", "keeps_base_inputs", "qkv_layout", "memory_definition"),
     *("lora_rank", "gathers_fp32", "keeps_kv_cache", "accumulates_unsharded", "flat_adapters"),
-    *("gathers_logits", "bare_loop"),
+    *("gathers_logits", "bare_loop", "distributed_tensors"),
     *("tuning_batch", "splits_model", "pretrain_recompute"),
 )
 LATEST_MONTH = "9999-12"

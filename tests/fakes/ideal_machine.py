@@ -23,6 +23,7 @@ _NUMBERS: dict[str, float] = {
     "plain_flop_per_s": FLOP_PER_S,
     "matmul_size": 0.0,
     "plain_size": 0.0,
+    "fp32_flop_per_s": FLOP_PER_S / 10,
     "generation": find_generation(IDEAL_GENERATION),
     "launch_factor": 0.0,
     "hbm_bytes_per_s": HBM_BYTES_PER_S,

@@ -252,7 +252,7 @@ def fill_plan(defaults: Defaults, gpus: int | None) -> None:
     micro_batch, dp = max(plan["micro_batch"], 1), max(plan["dp"], 1)  # values below 1 are reported separately
     defaults.assume("plan", "global_batch", micro_batch * dp, f"no accumulation: micro batch {micro_batch} x dp {dp}")
     defaults.assume("plan", "recompute", Recompute.NONE, "nothing is recomputed unless asked for")
-    if plan["precision"] is not Precision.FP32:
+    if not plan["precision"].is_wide:
         states, why = _STATES.get(
             plan["software"], (States.MIXED, "Megatron keeps gradients and master weights in fp32")
         )

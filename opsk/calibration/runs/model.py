@@ -35,6 +35,8 @@ _WORDS = {"mamba-hybrid": Mixer.MAMBA2}
 HEAD_DIM = 128
 WIDTH_OVER_LAYERS = 128
 """Width over depth of GPT-3 175B, Llama 7B and 13B, for models of which only the size is known."""
+MOST_EMBEDDING = 0.5
+"""Share of a model's parameters that its embedding has at the most."""
 OFF_BY = 0.1
 """Deviation of the usual shape's parameters from the stated ones above which the MLP is solved for [ratio]."""
 MAX_LAYERS = 1000
@@ -215,7 +217,23 @@ def _choose_vocab(cells: Cells, software: RunSoftware, *, gated: bool) -> int:
         return int(cells.assume("model.vocab", padded, "GPT-2's tokenizer, padded as Megatron-LM does"))
     if software.year <= 2023 or _LLAMA_2.search(cells.text("model")):
         return int(cells.assume("model.vocab", LLAMA2_VOCAB, "Llama's tokenizer"))
+    if _find_most_rows(cells) < LLAMA3_VOCAB:
+        return int(cells.assume("model.vocab", LLAMA2_VOCAB, "a small model's: Llama 3's would be most of it"))
     return int(cells.assume("model.vocab", LLAMA3_VOCAB, "Llama 3's tokenizer"))
+
+
+def _find_most_rows(cells: Cells) -> float:
+    """Return how many rows the embedding of a model of the stated size may have, infinite where no size is stated."""
+    params_b = cells.quantity("params_b") or _parse_named_size(cells)
+    if params_b is None:
+        return math.inf
+    width = WIDTH_OVER_LAYERS * _find_usual_depth(params_b * 1e9)
+    return float(MOST_EMBEDDING * params_b * 1e9 / width)
+
+
+def _find_usual_depth(parameters: float) -> float:
+    """Return the layers of a model of so many parameters that is as deep and wide as usual."""
+    return float((parameters / (12 * WIDTH_OVER_LAYERS**2)) ** (1 / 3))
 
 
 def _take_experts(cells: Cells, values: dict[str, Any]) -> None:
@@ -237,8 +255,7 @@ def _take_size(cells: Cells, values: dict[str, Any], *, gated: bool) -> None:
         return
     parameters = params_b * 1e9
     if "hidden" not in values and "layers" not in values:
-        depth = (parameters / (12 * WIDTH_OVER_LAYERS**2)) ** (1 / 3)
-        layers = max(round(depth / 4) * 4, 4)
+        layers = max(round(_find_usual_depth(parameters) / 4) * 4, 4)
         values["layers"] = cells.assume("model.layers", layers, f"width over depth of {WIDTH_OVER_LAYERS}, as GPT-3's")
     why = f"fits {params_b:g} billion parameters"
     if "hidden" not in values:

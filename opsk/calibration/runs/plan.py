@@ -87,7 +87,7 @@ def memory_settings(
 ) -> dict[str, Any]:
     """Return the plan's modules, formats beyond those of its states, and whether weights are stored in FP8."""
     settings: dict[str, Any] = {name: _modules(cells, name) for name in _KINDS}
-    if precision is not Precision.FP32:
+    if not precision.is_wide:
         settings |= _formats(cells, states, optimizer)
     if precision.is_low and software.family is Software.MEGATRON_CORE:
         settings["fp8_weights"] = _keeps_fp8(cells, software)
@@ -144,7 +144,7 @@ def balanced_ends(model: ModelShape, stages: int) -> tuple[int, int]:
 
 
 _PRECISIONS = {
-    "tf32": Precision.FP32,
+    "tf32": Precision.TF32,
     "fp32": Precision.FP32,
     "float32": Precision.FP32,
     "fp16": Precision.FP16,
@@ -180,6 +180,8 @@ _RECIPES = {
     "mxfp8": Precision.MXFP8,
     "nvfp4": Precision.NVFP4,
 }
+LIKELY = 0.5
+"""Chance to fit below which a run that ran did not have the micro-batch that its software usually takes."""
 _SCHEDULES = {
     "zero-bubble": Schedule.ZERO_BUBBLE,
     "zbv": Schedule.ZERO_BUBBLE_V,
@@ -205,6 +207,18 @@ def build_plan(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftw
         cells.wrong.append(_describe_no_candidate(stated))
         return None
     chosen = candidates[0] if len(candidates) == 1 else choose_likeliest_plan(candidates, model, cluster)
+    if _takes_usual_batch(cells) and not _likely_fits([chosen], model, cluster):
+        smaller = replace(stated, micro_batch=None)
+        fewer = [
+            plan for plan in enumerate_plans(smaller, model, cluster, software) if plan.micro_batch < chosen.micro_batch
+        ]
+        if _likely_fits(fewer, model, cluster):
+            cells.assumed[:] = [entry for entry in cells.assumed if entry.field != "plan.micro_batch"]
+            before, stated, chosen = (
+                min(before, len(cells.assumed)),
+                smaller,
+                choose_likeliest_plan(fewer, model, cluster),
+            )
     if stated.gpus is None:
         del cells.assumed[before:]
         cluster = build_cluster(cells, gpu, chosen.gpus)
@@ -212,10 +226,24 @@ def build_plan(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftw
     return _fit_states(cells, chosen, model, cluster), cluster
 
 
+def _takes_usual_batch(cells: Cells) -> bool:
+    """Return whether the micro-batch of a run that ran is the one that its software usually takes."""
+    is_assumed = any(entry.field == "plan.micro_batch" for entry in cells.assumed)
+    ran_out = "OOM" in cells.text("notes").replace("close to OOM", "")
+    return is_assumed and cells.size("micro_batch") is None and not ran_out
+
+
+def _likely_fits(plans: Sequence[Plan], model: ModelShape, cluster: ClusterSpec) -> bool:
+    """Return whether one of the plans fits more likely than not."""
+    if not plans:
+        return False
+    return bool(np.any(predict(model, PlanTable.of(plans), cluster).memory.fit_probability >= LIKELY))
+
+
 def _fit_states(cells: Cells, plan: Plan, model: ModelShape, cluster: ClusterSpec) -> Plan:
     """Return the plan with 16-bit states where unsharded fp32 ones were assumed and do not fit on that GPU."""
     indices = [index for index, entry in enumerate(cells.assumed) if entry.field == "plan.states"]
-    is_wide = plan.states is States.AUTOCAST and plan.sharding is Sharding.NONE and plan.precision is not Precision.FP32
+    is_wide = plan.states is States.AUTOCAST and plan.sharding is Sharding.NONE and not plan.precision.is_wide
     if not indices or not is_wide:
         return plan
     if predict(model, PlanTable.of([plan]), cluster).memory.fit_probability[0] >= FITS_FROM:
@@ -393,11 +421,13 @@ def _precision(cells: Cells, gpu: GpuSpec, software: RunSoftware) -> Precision:
             cells.wrong.append(f"precision is {stated[:40]!r}, must be one of {', '.join(_PRECISIONS)}")
             return Precision.BF16
         precision = _RECIPES.get(cells.choice("fp8_recipe"), precision) if precision.is_low else precision
+        if precision is Precision.TF32 and precision.peak_format not in gpu.peak_flop_per_s:
+            precision = Precision.FP32
     else:
         is_fp16 = not has_bf16 or (software.year <= 2022 and software.family is not Software.PYTORCH)
         chosen = Precision.FP16 if is_fp16 else Precision.BF16
         precision = Precision(cells.assume("plan.precision", chosen.value, f"usual in {software.year} on {gpu.name}"))
-    plain = precision in (Precision.FP32, Precision.FP16)
+    plain = precision in (Precision.FP32, Precision.TF32, Precision.FP16)
     if precision.peak_format not in gpu.peak_flop_per_s or not (plain or has_bf16):
         have = ", ".join(sorted(gpu.peak_flop_per_s))
         cells.wrong.append(f"{gpu.name} has no {precision.value} peak in the catalogue; it has {have}")
@@ -412,7 +442,7 @@ def _match_precision(stated: str) -> Precision | None:
 
 def _states(cells: Cells, software: RunSoftware, precision: Precision) -> States:
     """Return the formats of the states; without mixed precision all are in fp32."""
-    return States.AUTOCAST if precision is Precision.FP32 else read_states(cells, software)
+    return States.AUTOCAST if precision.is_wide else read_states(cells, software)
 
 
 def _sequence_parallel(cells: Cells, software: RunSoftware, tp: int | None) -> bool | None:

@@ -27,7 +27,6 @@ from opsk.workload.plan import (
     Offload,
     Optimizer,
     Plan,
-    Precision,
     QkvLayout,
     Schedule,
     Sharding,
@@ -73,7 +72,7 @@ COLUMNS = (
     *("schedule", "offload", "finetuning", "lora_rank", "lora_targets", "adapter_format", "base_bits"),
     *("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "upcast_base", "reduce_dtype", "packed"),
     *("quantised_head", "lora_dropout", "keeps_base_inputs", "qkv_layout", "gathers_fp32", "keeps_kv_cache"),
-    *("accumulates_unsharded", "flat_adapters", "gathers_logits", "bare_loop"),
+    *("accumulates_unsharded", "flat_adapters", "gathers_logits", "bare_loop", "distributed_tensors"),
     *("micro_batch", "global_batch", "iter_time_s"),
     *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params", "moe_balanced"),
 )
@@ -98,6 +97,7 @@ _NEWER = frozenset(
         "qkv_layout",
         "moe_balanced",
         "gathers_logits",
+        "distributed_tensors",
         *_TRUE_ONLY_FLAGS,
     }
 )
@@ -127,8 +127,8 @@ _STATES = {
     States.PURE_16BIT: ("bf16", "none", "bf16"),
 }
 """Gradients, master weights and moments by the formats of the states; weights that layers compute with are in bf16."""
-_LOSSES = {Loss.FUSED: "liger", Loss.MEGATRON_FUSED: "fused"}
-_FLAGS = ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "upcast_base")
+_LOSSES = {Loss.FUSED: "liger", Loss.MEGATRON_FUSED: "fused", Loss.CHUNKED: "stored-chunks"}
+_FLAGS = ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "upcast_base", "distributed_tensors")
 _MOMENTS = {Optimizer.ADAM_8BIT: "int8", Optimizer.PAGED_ADAM_8BIT: "int8", Optimizer.ADAM_4BIT: "int4"}
 _SCHEDULES = {
     Schedule.GPIPE: "gpipe",
@@ -332,7 +332,7 @@ def _experts(model: ModelShape, plan: Plan) -> dict[str, str]:
 
 def _formats(plan: Plan) -> dict[str, str]:
     """Return the cells of the formats of the states."""
-    if plan.precision is Precision.FP32:
+    if plan.precision.is_wide:
         return {}
     named = (plan.gradient_format, plan.master_format, plan.moment_format)
     grad, master, moment = (

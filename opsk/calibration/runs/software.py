@@ -208,6 +208,10 @@ def read_optimizer_step(cells: Cells, software: RunSoftware) -> OptimizerStep:
     return OptimizerStep(software.assume(cells, "plan.optimizer_step", "optimizer_step"))
 
 
+_LOSSES = {"liger": Loss.FUSED, "stored-chunks": Loss.CHUNKED}
+"""Words of a table for a loss that has another name in a plan: ``chunked`` is what the software does."""
+
+
 def read_loss(cells: Cells, software: RunSoftware) -> Loss:
     """Return how logits and cross entropy are computed."""
     stated = cells.choice("loss_kernel")
@@ -218,8 +222,10 @@ def read_loss(cells: Cells, software: RunSoftware) -> Loss:
     usual = Loss(software.defaults["loss_kernel"].value)
     if stated == "chunked" and usual is Loss.FP32_KERNEL:  # chunks of fp32 logits, all of which are stored
         return usual
+    if stated == "chunked":
+        return Loss(software.defaults["chunked_loss"].value)
     if stated:
-        return Loss.FUSED if stated == "liger" else Loss(stated)
+        return _LOSSES.get(stated) or Loss(stated)
     if "compiled_loss" in software.defaults and _compiles(cells, software):
         return Loss(software.assume(cells, "plan.loss", "compiled_loss"))
     if usual is Loss.PLAIN and software.name == _OWN_PROGRAM and _is_stated_16bit(cells):
@@ -341,7 +347,7 @@ def read_module_settings(cells: Cells, software: RunSoftware) -> dict[str, Any]:
     settings: dict[str, Any] = {"qkv_layout": QkvLayout(layout)}
     for name in (
         *("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "gathers_fp32", "keeps_kv_cache"),
-        *("accumulates_unsharded", "flat_adapters", "gathers_logits", "bare_loop"),
+        *("accumulates_unsharded", "flat_adapters", "gathers_logits", "bare_loop", "distributed_tensors"),
     ):
         stated = cells.flag(name)
         settings[name] = stated if stated is not None else bool(_get_default(software, name))
@@ -451,6 +457,8 @@ def read_recompute(cells: Cells, software: RunSoftware) -> Recompute | None:
         return Recompute.SELECTIVE
     if cells.size("recompute_layers") or cells.share("recompute_share"):
         return Recompute.FULL
+    if cells.choice("finetuning") == "qlora" and "quantised_recompute" in software.defaults:
+        return Recompute(software.assume(cells, "plan.recompute", "quantised_recompute"))
     if (is_tuned(cells) or cells.choice("finetuning")) and "recompute" in software.defaults:
         return Recompute(software.assume(cells, "plan.recompute", "recompute"))
     return None

@@ -20,7 +20,7 @@ from opsk.costmodel.table import LORA_TARGETS
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan, Precision, States
+from opsk.workload.plan import Plan, States
 
 GPU_HOURS_BETWEEN_FAILURES = 16_384 * 54 * 24 / 419
 """Unexpected interruptions of Llama 3 405B: 419 in 54 days on 16,384 H100 (Llama team 2024, arXiv 2407.21783, section
@@ -130,7 +130,7 @@ def checkpoint_bytes(model: ModelShape, plan: Plan) -> float:
     Checked against 2.3 TB of BLOOM-176B and 13.8 TB of GPT-1T (Narayanan et al. 2021, section 5.10; both from memory):
     14 bytes a parameter give 2.47 and 14.1.
     """
-    recipe = RECIPES[States.AUTOCAST if plan.precision is Precision.FP32 else plan.states]
+    recipe = RECIPES[States.AUTOCAST if plan.precision.is_wide else plan.states]
     moment = QUANTIZED_MOMENT_BYTES.get(plan.optimizer, recipe.moment)
     states = recipe.master + MOMENT_COUNTS.get(plan.optimizer, 2.0) * moment
     if plan.lora_rank:

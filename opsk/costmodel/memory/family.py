@@ -9,7 +9,7 @@ from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import (
     ADAPTER_FORMATS,
-    PRECISIONS,
+    IS_WIDE,
     SHARDINGS,
     SOFTWARE,
     STATES,
@@ -17,10 +17,10 @@ from opsk.costmodel.table import (
     FloatColumn,
     PlanTable,
 )
-from opsk.workload.plan import AdapterFormat, Precision, Sharding, Software, States
+from opsk.workload.plan import AdapterFormat, Sharding, Software, States
 
 _DEEPSPEED, _PYTORCH = SOFTWARE.index(Software.DEEPSPEED), SOFTWARE.index(Software.PYTORCH)
-_AUTOCAST, _FP32 = STATES.index(States.AUTOCAST), PRECISIONS.index(Precision.FP32)
+_AUTOCAST = STATES.index(States.AUTOCAST)
 _UNDER_AUTOCAST = ADAPTER_FORMATS.index(AdapterFormat.AUTOCAST)
 _NO_SHARDING = SHARDINGS.index(Sharding.NONE)
 _PREALLOCATED = np.array([name in (Software.MEGATRON, Software.MEGATRON_CORE) for name in SOFTWARE])
@@ -79,5 +79,5 @@ def has_fp32_residual(model: ShapeColumns, plans: PlanTable, shares: Shares) -> 
     is_mixed = (plans.states == _AUTOCAST) & (shares.lora_rank == 0) | plans.upcast_base & (shares.lora_rank > 0)
     has_policy = shares.shards_weights & logical_not(plans.gathers_fp32)
     is_mixed = (is_mixed | plans.gathers_fp32) & logical_not(has_policy) | widens_outputs(model, plans)
-    result: BoolColumn = is_pytorch(plans) & is_mixed & (plans.precision != _FP32)
+    result: BoolColumn = is_pytorch(plans) & is_mixed & logical_not(lookup(IS_WIDE, plans.precision))
     return result

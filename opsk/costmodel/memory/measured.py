@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opsk.costmodel.elementwise import to_float, where
+from opsk.costmodel.elementwise import lookup, to_float, where
 from opsk.costmodel.sizes.pipeline import Stages
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
-from opsk.costmodel.table import PRECISIONS, FloatColumn, PlanTable
-from opsk.workload.plan import Precision
+from opsk.costmodel.table import IS_WIDE, FloatColumn, PlanTable
 
 LIVE_TENSORS = 3.0
 """Tensors as large as the largest one that live while its layer's backward runs: two gradients and a workspace."""
 CONTRAST_BYTES = 20.0
 """Bytes of one similarity of two samples: both directions' 16-bit logits, their fp32 logarithms and gradients
 (open_clip/loss.py, ``ClipLoss``; `opsk.costmodel.memory.peak.EAGER_LOSS_BYTES` without the fp32 copy)."""
-_FP32 = PRECISIONS.index(Precision.FP32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +44,7 @@ def compute_measured_activations(model: ShapeColumns, plans: PlanTable, shares: 
     A contrastive loss compares the samples of all ranks: all of them on each rank, or its own with all
     (``--local-loss`` of OpenCLIP).
     """
-    is_fp32 = plans.precision == _FP32
+    is_fp32 = lookup(IS_WIDE, plans.precision)
     samples = to_float(plans.micro_batch) * to_float(stages.is_first >= 0)
     whole = where(is_fp32, model.measured_sample_fp32, model.measured_sample)
     width = where(is_fp32, 2.0, 1.0)

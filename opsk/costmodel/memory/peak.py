@@ -95,7 +95,8 @@ _LOSS_BYTES = np.array(
 """Bytes a logit in addition to the 16-bit logits, where the loss is not the plain one."""
 _ZERO3 = SHARDINGS.index(Sharding.ZERO3)
 _MIXED = STATES.index(Formats.MIXED)
-_PLAIN, _FUSED = LOSSES.index(Loss.PLAIN), LOSSES.index(Loss.FUSED)
+_PLAIN = LOSSES.index(Loss.PLAIN)
+_KEEPS_NO_LOGITS = np.array([name in (Loss.FUSED, Loss.RECOMPUTED, Loss.RECOMPUTED_FP32) for name in LOSSES])
 VARIED_LENGTHS_FRACTION = 0.85
 """Blocks that micro-batches of other lengths left and the longest cannot use, over those that it allocates and frees
 between forward and backward: the median of `benchmarks.costmodel.allocator_lengths`, which simulates PyTorch's caching
@@ -259,7 +260,8 @@ def logits_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: 
     One micro-batch at a time, split over tp unless PyTorch gathers them. Megatron's vocabulary-parallel loss: 2 + 4
     bytes a logit at the most; the gradient takes the place of the softmax. PyTorch's: 2 + 12. Every head of multi-token
     prediction stores its softmax until the backward. Fused with the head no logits remain, but the gradients of both
-    inputs of the head exist from the forward on (Liger, ops/fused_linear_cross_entropy.py).
+    inputs of the head exist from the forward on (Liger, ops/fused_linear_cross_entropy.py). Under a checkpoint for each
+    chunk they exist at the end of the head's backward (trl/trainer/sft_trainer.py, ``_chunked_cross_entropy_loss``).
     """
     plain = where(has_plain_modules(plans), EAGER_LOSS_BYTES, FUSED_LOSS_BYTES)
     bytes_per_logit = shares.activation_bytes + where(plans.loss == _PLAIN, plain, lookup(_LOSS_BYTES, plans.loss))
@@ -268,9 +270,10 @@ def logits_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: 
     logits = shares.tokens * shares.vocab * bytes_per_logit
     if any_of(plans.gathers_logits) and any_of(shares.tp > 1):
         logits = logits * where(plans.gathers_logits & is_pytorch(plans), shares.tp, 1.0)
-    if any_of(plans.loss == _FUSED):
+    keeps_none = lookup(_KEEPS_NO_LOGITS, plans.loss)
+    if any_of(keeps_none):
         of_head = model.hidden * (shares.tokens + shares.vocab * shares.trained_share) * shares.activation_bytes
-        logits = where(plans.loss == _FUSED, of_head, logits)
+        logits = where(keeps_none, of_head, logits)
     return stages.is_last * logits
 
 

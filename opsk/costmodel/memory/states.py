@@ -21,6 +21,7 @@ from opsk.costmodel.sizes.parameters import ParameterCount
 from opsk.costmodel.sizes.shares import Shares, has_low_gradients, names_formats, reads_low_gradients, state_sizes
 from opsk.costmodel.table import (
     ADAPTER_FORMATS,
+    IS_WIDE,
     OFFLOADS,
     OPTIMIZER_STEPS,
     OPTIMIZERS,
@@ -84,9 +85,7 @@ HEAD_OF_ENDS = 0.5
 """Share of the head in the parameters outside of layers where it is not tied to the embedding."""
 
 _ALL_FP32 = Recipe(weights=4.0, gradients=4.0, master=0.0, moment=4.0)
-_RECIPES = [
-    [_ALL_FP32 if precision is Precision.FP32 else RECIPES[name] for precision in PRECISIONS] for name in STATES
-]
+_RECIPES = [[_ALL_FP32 if precision.is_wide else RECIPES[name] for precision in PRECISIONS] for name in STATES]
 _BYTES = np.array(
     [
         [[getattr(recipe, part) for recipe in row] for row in _RECIPES]
@@ -102,7 +101,7 @@ _RESIDENT = np.array([name not in _PAGED for name in OPTIMIZERS], dtype=np.float
 _EXTRA = np.array(
     [{Precision.MXFP8: MXFP8_SCALES_BYTES, Precision.NVFP4: NVFP4_COPIES_BYTES}.get(name, 0.0) for name in PRECISIONS]
 )
-_FP32, _MUON = PRECISIONS.index(Precision.FP32), OPTIMIZERS.index(Optimizer.MUON)
+_MUON = OPTIMIZERS.index(Optimizer.MUON)
 _AUTOCAST, _MIXED = STATES.index(Formats.AUTOCAST), STATES.index(Formats.MIXED)
 _IS_FP8 = np.array([name.peak_format == "fp8" for name in PRECISIONS])
 _MEGATRON_CORE = SOFTWARE.index(Software.MEGATRON_CORE)
@@ -258,7 +257,7 @@ def _copies(plans: PlanTable, shares: Shares, trained: FloatColumn) -> FloatColu
     fewer, and what is frozen is cast again at each use.
     """
     has_fp32 = where(shares.lora_rank > 0, plans.adapter_format == _UNDER_AUTOCAST, plans.states == _AUTOCAST)
-    is_copied = has_fp32 & (plans.precision != _FP32) & logical_not(shares.shards_weights)
+    is_copied = has_fp32 & logical_not(lookup(IS_WIDE, plans.precision)) & logical_not(shares.shards_weights)
     return where(is_copied, 2.0, 0.0) * trained
 
 

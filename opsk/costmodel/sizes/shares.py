@@ -18,6 +18,7 @@ from opsk.costmodel.elementwise import any_of, ceil, logical_not, lookup, maximu
 from opsk.costmodel.sizes.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.table import (
     DISPATCHERS,
+    IS_WIDE,
     PRECISIONS,
     RECOMPUTE_BITS,
     RECOMPUTES,
@@ -47,7 +48,6 @@ VOCAB_MULTIPLE = 128
 """Rows of the embedding are padded to a multiple of this times tp (Megatron-LM, --make-vocab-size-divisible-by)."""
 _FULL = RECOMPUTES.index(Recompute.FULL)
 _SELECTIVE = RECOMPUTES.index(Recompute.SELECTIVE)
-_FP32 = PRECISIONS.index(Precision.FP32)
 _ALLGATHER, _HYBRIDEP = DISPATCHERS.index(MoeDispatcher.ALLGATHER), DISPATCHERS.index(MoeDispatcher.HYBRIDEP)
 _PYTORCH = SOFTWARE.index(Software.PYTORCH)
 _ZERO = {stage: SHARDINGS.index(stage) for stage in Sharding}
@@ -221,7 +221,7 @@ def compute_shares(model: ShapeColumns, plans: PlanTable) -> Shares:
         expert_tokens=expert_tokens,
         attended=attended_tokens(model),
         vocab=padded_vocab(model.vocab, plans) / tp,
-        activation_bytes=where(plans.precision == _FP32, 4.0, 2.0),
+        activation_bytes=where(lookup(IS_WIDE, plans.precision), 4.0, 2.0),
         reduced_bytes=_reduced_bytes(plans),
         gathered_bytes=_gathered_bytes(plans),
         software=plans.software,
@@ -263,7 +263,7 @@ def _reduced_bytes(plans: PlanTable) -> FloatColumn:
 def _gathered_bytes(plans: PlanTable) -> FloatColumn:
     """Return the bytes of a weight element on the wire."""
     in_fp8 = lookup(_GATHERED_IN_FP8, plans.precision) & plans.fp8_weights & (plans.software == _MEGATRON_CORE)
-    return where(in_fp8, 1.0, where((plans.precision == _FP32) | plans.gathers_fp32, 4.0, 2.0))
+    return where(in_fp8, 1.0, where(lookup(IS_WIDE, plans.precision) | plans.gathers_fp32, 4.0, 2.0))
 
 
 def _repeated_modules(plans: PlanTable) -> IntColumn:

@@ -16,13 +16,12 @@ from opsk.costmodel.elementwise import any_of, logical_not, lookup, maximum, whe
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.states import RECIPES
 from opsk.costmodel.sizes.shares import Shares, names_formats, state_sizes
-from opsk.costmodel.table import PRECISIONS, SOFTWARE, STATES, FloatColumn, PlanTable
-from opsk.workload.plan import Precision, Software, States
+from opsk.costmodel.table import IS_WIDE, SOFTWARE, STATES, FloatColumn, PlanTable
+from opsk.workload.plan import Software, States
 
 _GRADIENT, _MASTER, _MOMENT = (
     np.array([getattr(RECIPES[name], part) for name in STATES]) for part in ("gradients", "master", "moment")
 )
-_FP32 = PRECISIONS.index(Precision.FP32)
 _MIXED = STATES.index(States.MIXED)
 _PYTORCH, _DEEPSPEED = (SOFTWARE.index(name) for name in (Software.PYTORCH, Software.DEEPSPEED))
 
@@ -38,7 +37,7 @@ def accumulation_s(plans: PlanTable, shares: Shares, machine: Machine, weights: 
     is_apart = is_apart & (often > 0) & logical_not(shares.gathers_each)
     if not any_of(is_apart):
         return None
-    held = where(plans.precision == _FP32, 4.0, lookup(_GRADIENT, plans.states))
+    held = where(lookup(IS_WIDE, plans.precision), 4.0, lookup(_GRADIENT, plans.states))
     if names_formats(plans):
         held = state_sizes(plans, held, lookup(_MASTER, plans.states), lookup(_MOMENT, plans.states)).gradient
     moved = often * (shares.activation_bytes + 2.0 * held) * weights * shares.trained_share

@@ -45,7 +45,7 @@ from opsk.costmodel.sizes.flops import attention_matrices, index_matrices, token
 from opsk.costmodel.sizes.mixers import mixer_passes, mixer_products
 from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
-from opsk.costmodel.table import PRECISIONS, SOFTWARE, STATES, BoolColumn, FloatColumn, PlanTable
+from opsk.costmodel.table import IS_WIDE, PRECISIONS, SOFTWARE, STATES, BoolColumn, FloatColumn, PlanTable
 from opsk.costmodel.time.adapter_time import adapter_time, count_launches, unpacked_s
 from opsk.costmodel.time.elementwise_time import FormatWidths, activation_time, around_attention
 from opsk.costmodel.time.experts import expert_time
@@ -90,6 +90,9 @@ _ENGINE_S = (14 * 13e-6, 28 * 9e-6)
 """Megatron Core with Transformer Engine: 12 to 15 kernels and 25 to 30, behind modules that take longer each."""
 _FUSED_S = (24 * 9e-6, 44 * 6e-6)
 """Megatron-LM's own fused kernels (`opsk.costmodel.time.elementwise_time.FORWARD_KERNELS`)."""
+_DISTRIBUTED_S = (3.9e-3, 6.7e-3)
+"""What PyTorch's distributed tensors add to `_EAGER_S` under tensor parallelism: torchtitan's plan of a Llama layer
+takes 4.4 and 7.5 ms of a CPU where plain tensors take 0.54 and 0.83 (torch 2.14; benchmarks/published/host.md)."""
 LOW_PRECISION_FACTOR = 2.0
 """Casts and scales about double what the host does for a layer (TransformerEngine issue 761)."""
 _BY_SOFTWARE = {Software.MEGATRON_CORE: _ENGINE_S, Software.MEGATRON: _FUSED_S, Software.DEEPSPEED: _FUSED_S}
@@ -113,7 +116,7 @@ UNALIGNED_FACTOR = 8.0
 steps of 175B to 200B models are 20 to 25 % longer with heads of 108, 150 or 450 than of 96 to 224 (A100, 2022)."""
 AUTOCAST_WEIGHT_BYTES = 6.0
 """Autocast reads an fp32 weight and writes its 16-bit copy, which it holds for the forward."""
-_AUTOCAST, _FP32 = STATES.index(States.AUTOCAST), PRECISIONS.index(Precision.FP32)
+_AUTOCAST = STATES.index(States.AUTOCAST)
 _NOTHING = to_float(0.0)
 
 
@@ -330,7 +333,7 @@ def _add_weight_work(
         passes = passes + Passes(forward=_NOTHING, by_input=_NOTHING, by_weight=added_up)
     is_cast: BoolColumn = plans.states == _AUTOCAST
     if any_of(is_cast):
-        is_cast = is_cast & (plans.software == _PYTORCH) & (plans.precision != _FP32)
+        is_cast = is_cast & (plans.software == _PYTORCH) & logical_not(lookup(IS_WIDE, plans.precision))
         is_cast = is_cast & (shares.lora_rank == 0) & logical_not(shares.shards_weights)
         cast_s = when(is_cast, AUTOCAST_WEIGHT_BYTES * weights / machine.hbm_bytes_per_s)
         passes = passes + Passes(forward=cast_s, by_input=_NOTHING, by_weight=_NOTHING)
@@ -452,6 +455,11 @@ def launches_s(plans: PlanTable, machine: Machine) -> tuple[FloatColumn, FloatCo
         factor * where(plans.compiled & (plans.software == _PYTORCH), compiled, default[index])
         for index, compiled in enumerate(_COMPILED_S)
     )
+    is_distributed = plans.distributed_tensors & (plans.tp > 1) & (plans.software == _PYTORCH)
+    if any_of(is_distributed):
+        is_distributed = is_distributed & logical_not(plans.compiled)
+        forward = forward + when(is_distributed, factor * _DISTRIBUTED_S[0])
+        backward = backward + when(is_distributed, factor * _DISTRIBUTED_S[1])
     more_forward, more_backward = count_launches(plans)
     return forward + factor * more_forward * FORWARD_LAUNCH_S, backward + factor * more_backward * BACKWARD_LAUNCH_S
 

@@ -18,8 +18,8 @@ from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.states import MOMENT_COUNTS, QUANTIZED_MOMENT_BYTES, RECIPES, Recipe
 from opsk.costmodel.sizes.parameters import ParameterCount
 from opsk.costmodel.sizes.shares import Shares, names_formats, state_sizes
-from opsk.costmodel.table import OFFLOADS, OPTIMIZERS, PRECISIONS, STATES, FloatColumn, PlanTable
-from opsk.workload.plan import Offload, Optimizer, Precision, States
+from opsk.costmodel.table import IS_WIDE, OFFLOADS, OPTIMIZERS, STATES, FloatColumn, PlanTable
+from opsk.workload.plan import Offload, Optimizer, States
 
 CHIP_LINK_BYTES_PER_S = 150e9
 """A link faster than this is not PCIe: NVLink-C2C has 450 GB/s a Grace, for one Hopper or two Blackwells."""
@@ -75,7 +75,7 @@ _COPIED = np.array([RECIPES[states].gradients + RECIPES[states].weights for stat
 _RECIPE = np.array([[getattr(RECIPES[name], part) for name in STATES] for part in ("gradients", "master", "moment")])
 _MOMENTS = np.array([0.0 if name in _8BIT else MOMENT_COUNTS.get(name, _ADAMS_MOMENTS) for name in OPTIMIZERS])
 _ONLY_OPTIMIZER = OFFLOADS.index(Offload.OPTIMIZER)
-_FP32, _ALL_FP32 = PRECISIONS.index(Precision.FP32), STATES.index(States.AUTOCAST)
+_ALL_FP32 = STATES.index(States.AUTOCAST)
 _ON_HOST = np.array([place in (Offload.OPTIMIZER, Offload.OPTIMIZER_AND_WEIGHTS) for place in OFFLOADS])
 
 
@@ -102,7 +102,7 @@ def optimizer_s(plans: PlanTable, shares: Shares, trained: Trained, machine: Mac
     dense = trained.dense / where(shares.shards_optimizer, shares.shard_group, 1.0)
     experts = trained.experts / where(shares.shards_optimizer, shares.expert_shard_group, 1.0)
     largest: FloatColumn = max_over_stages(dense + experts)
-    states = where(plans.precision == _FP32, _ALL_FP32, plans.states)
+    states = where(lookup(IS_WIDE, plans.precision), _ALL_FP32, plans.states)
     bytes_per_parameter = lookup(_TRAFFIC, states, plans.optimizer)
     if names_formats(plans):
         bytes_per_parameter = bytes_per_parameter + _more_traffic(plans, states)

@@ -23,7 +23,7 @@ from opsk.workload.plan import Precision, Recompute, Schedule, Sharding
 
 Entries = tuple[tuple[int, ...], ...]
 """One list: its entries, each a value a column."""
-_WHOLE_PRECISIONS = (Precision.FP32, Precision.FP16, Precision.BF16)
+_WHOLE_PRECISIONS = (Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16)
 _OF_LAYOUT = ("tp", "pp", "cp", "dp", "ep", "etp", "first_stage_layers", "last_stage_layers")
 _OF_NODE = (*_OF_LAYOUT, "micro_batch", "sequence_parallel")
 _LISTS = ("shardings", "orders", "recomputes")

@@ -163,10 +163,11 @@ def test_each_number_format_has_its_peak_and_its_fraction() -> None:
     cluster = a100_cluster()
     machine = _machine(replace(cluster, node=replace(cluster.node, gpu=BLACKWELL)), *formats)
     np.testing.assert_allclose(machine.peak_flop_per_s, [7e13, 2e15, 4e15, 4e15, 4e15, 8e15])
-    np.testing.assert_allclose(machine.matmul_flop_per_s, [0.8 * 7e13, 0.8 * 2e15, *[0.6 * 4e15] * 3, 0.5 * 8e15])
+    np.testing.assert_allclose(machine.matmul_flop_per_s, [0.9 * 7e13, 0.8 * 2e15, *[0.6 * 4e15] * 3, 0.5 * 8e15])
     # attention and head stay in 16 bits under FP8 and FP4 recipes
-    np.testing.assert_allclose(machine.plain_flop_per_s, [0.8 * 7e13, *[0.8 * 2e15] * 5])
-    np.testing.assert_allclose(machine.attention_flop_per_s, [0.9 * 0.8 * 7e13, *[0.9 * 0.8 * 2e15] * 5])
+    np.testing.assert_allclose(machine.plain_flop_per_s, [0.9 * 7e13, *[0.8 * 2e15] * 5])
+    np.testing.assert_allclose(machine.attention_flop_per_s, [0.9 * 0.9 * 7e13, *[0.9 * 0.8 * 2e15] * 5])
+    np.testing.assert_allclose(machine.fp32_flop_per_s, 0.9 * 7e13)
 
 
 def test_a_fitted_generation_has_its_own_fractions_and_others_share_the_rest() -> None:

@@ -122,10 +122,10 @@ def test_trl_recomputes_and_computes_its_loss_in_chunks(framework: str) -> None:
     # trl/trainer/base_config.py: gradient_checkpointing is True (pull request 3510, 0.21)
     # trl/trainer/sft_config.py: loss_type is "chunked_nll" (1.7)
     plan = planned(framework)
-    assert (plan.recompute, plan.loss) == (Recompute.FULL, Loss.CHUNKED)
+    assert (plan.recompute, plan.loss) == (Recompute.FULL, Loss.RECOMPUTED_FP32)
     stated = planned(framework, plan=StatedPlan(gpus=16, recompute=Recompute.NONE), loss_kernel="fused")
     assert (stated.recompute, stated.loss) == (Recompute.NONE, Loss.FUSED)
 
 
 def test_a_preference_loss_of_trl_needs_whole_logits() -> None:
-    assert planned("trl", roles_method="dpo").loss is not Loss.CHUNKED
+    assert planned("trl", roles_method="dpo").loss is not Loss.RECOMPUTED_FP32

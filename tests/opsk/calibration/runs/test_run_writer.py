@@ -40,6 +40,9 @@ def job(name: str = "llama3-70b", **changes: object) -> JobRun:
         ("llama3-8b", {"software": Software.PYTORCH, "states": States.PURE_16BIT, "compiled": True}),
         ("llama3-8b", {"moment_format": StateFormat.BF16, "master_format": StateFormat.BF16}),
         ("llama3-8b", {"precision": Precision.FP8_CURRENT, "fp8_weights": False, "loss": Loss.MEGATRON_FUSED}),
+        ("llama3-8b", {"software": Software.PYTORCH, "tp": 2, "distributed_tensors": True, "states": States.AUTOCAST}),
+        ("llama3-8b", {"software": Software.PYTORCH, "states": States.AUTOCAST, "loss": Loss.RECOMPUTED_FP32}),
+        ("llama3-8b", {"precision": Precision.TF32, "states": States.AUTOCAST, "software": Software.PYTORCH}),
         ("llama3-8b", {"recompute": Recompute.FULL, "recompute_layers": 2}),
         (
             "deepseek-v3",

@@ -12,10 +12,12 @@ from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS, TIME_INPUTS
 from opsk.errors import InputError
 from opsk.workload.plan import (
     AdapterFormat,
+    Attention,
     LoraTargets,
     Loss,
     Optimizer,
     OptimizerStep,
+    Precision,
     QkvLayout,
     Recompute,
     Sharding,
@@ -243,6 +245,60 @@ def test_a_run_of_litgpt_has_what_its_code_does() -> None:
 def test_the_name_of_a_model_tells_its_tokenizer(model: str, vocab: int) -> None:
     run = one(model=model, arch="llama", vocab="", params_b="1.3", source_date="2024-10", software="pytorch")
     assert run.model.vocab == vocab
+
+
+def test_the_vocabulary_of_a_small_model_is_no_more_than_half_of_it() -> None:
+    columns = {"model": "tiny", "arch": "llama", "vocab": "", "source_date": "2026-06", "software": "pytorch"}
+    small, large = (one(**columns, params_b=size).model.vocab for size in ("0.03", "8"))
+    assert (small, large) == (32000, 128256)
+
+
+@pytest.mark.parametrize(
+    ("software", "loss"),
+    [("pytorch", Loss.RECOMPUTED), ("trl", Loss.RECOMPUTED_FP32), ("torchtune", Loss.CHUNKED)],
+)
+def test_a_loss_in_chunks_is_what_its_software_does(software: str, loss: Loss) -> None:
+    columns = {"arch": "llama", "tp": "1", "pp": "1", "software": software, "source_date": "2026-05"}
+    assert one(**columns, loss_kernel="chunked").plan.loss is loss
+    assert one(**columns, loss_kernel="stored-chunks").plan.loss is Loss.CHUNKED
+
+
+def test_tensor_parallelism_of_pytorch_is_on_distributed_tensors() -> None:
+    columns = {"arch": "llama", "tp": "2", "pp": "1"}
+    assert one(**columns, software="torchtitan").plan.distributed_tensors
+    assert not one(**columns, software="nanotron").plan.distributed_tensors
+    assert not one(**columns, software="pytorch", distributed_tensors="no").plan.distributed_tensors
+
+
+def test_tf32_is_fp32_on_a_gpu_without_it() -> None:
+    columns = {"arch": "llama", "software": "pytorch", "precision": "tf32"}
+    assert one(**columns, gpu="A100").plan.precision is Precision.TF32
+    assert one(**columns, gpu="V100").plan.precision is Precision.FP32
+
+
+def test_a_usual_batch_that_does_not_fit_was_smaller() -> None:
+    columns = {
+        "arch": "llama",
+        "software": "hf-trainer",
+        "task": "sft",
+        "tp": "1",
+        "pp": "1",
+        "seq_len": "16384",
+        "layers": "4",
+    }
+    columns |= {"micro_batch": "", "global_batch": "", "recompute": "full", "sharding": "zero3/fsdp"}
+    run = one(**columns)
+    assert run.plan.micro_batch < 8
+    assert one(**{**columns, "seq_len": "512"}).plan.micro_batch == 8
+    assert one(**columns, notes="OOM").plan.micro_batch == 8
+
+
+def test_a_quantised_base_of_peft_is_checkpointed_and_old_models_multiply_out_their_scores() -> None:
+    columns = {"arch": "llama", "tp": "1", "pp": "1", "software": "peft", "recompute": "", "attention_kernel": ""}
+    assert one(**columns, finetuning="qlora").plan.recompute is Recompute.FULL
+    assert one(**columns, source_date="2023-09").plan.attention is Attention.AUTO
+    assert not one(**columns, source_date="2023-09").model.flash_attention
+    assert one(**columns, source_date="2024-01").model.flash_attention
 
 
 def test_a_fused_loss_is_that_of_its_framework_and_a_compiled_one_too() -> None:

@@ -94,9 +94,10 @@ def test_every_rank_holds_whole_logits_where_pytorch_gathers_them(gpt3: ModelSha
     assert _logits(gpt3, replace(gathered, software=Software.MEGATRON_CORE))[2, 0] == 2048 * 51200 / 8 * 6
 
 
-def test_a_loss_fused_with_the_head_keeps_gradients_and_no_logits(gpt3: ModelShape):
+@pytest.mark.parametrize("loss", [Loss.FUSED, Loss.RECOMPUTED, Loss.RECOMPUTED_FP32])
+def test_a_loss_fused_with_the_head_keeps_gradients_and_no_logits(gpt3: ModelShape, loss: Loss):
     # of the head's input, 2048 tokens, and of the head, 51200 rows, 12288 wide; a frozen head has none
-    plan = Plan(software=Software.PYTORCH, loss=Loss.FUSED, global_batch=1)
+    plan = Plan(software=Software.PYTORCH, loss=loss, global_batch=1)
     assert _logits(gpt3, plan)[2, 0] == 2 * 12288 * (2048 + 51200)
     assert _logits(gpt3, replace(plan, lora_rank=8))[2, 0] == 2 * 12288 * 2048
 

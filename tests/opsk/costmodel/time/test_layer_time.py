@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,6 +166,22 @@ def test_an_eager_layer_is_forty_kernels_of_nine_microseconds_and_ninety_of_six(
 def test_compiled_layers_have_fewer_kernels() -> None:
     plan = Plan(global_batch=1, software=Software.PYTORCH, compiled=True)
     assert seconds(plan) == (pytest.approx(65e-6), pytest.approx(140e-6))
+
+
+@pytest.mark.parametrize(
+    ("changes", "more"),
+    [
+        ({}, 1),
+        ({"tp": 1}, 0),
+        ({"compiled": True}, 0),
+        ({"software": Software.MEGATRON_CORE}, 0),
+        ({"cuda_graphs": True}, 0),
+    ],
+)
+def test_distributed_tensors_take_the_host_long_where_nothing_compiles_them(changes: dict[str, Any], more: int) -> None:
+    plan = replace(EAGER, **{"tp": 4, **changes})
+    extra = np.subtract(seconds(replace(plan, distributed_tensors=True)), seconds(plan))
+    np.testing.assert_allclose(extra, [more * 3.9e-3, more * 6.7e-3], atol=1e-9)
 
 
 def test_cuda_graphs_leave_the_host_out() -> None:
