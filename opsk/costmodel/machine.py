@@ -87,8 +87,8 @@ class Machine:
     """Rates of one GPU and its links, of shape () or (plans,).
 
     ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_`` and ``plain_flop_per_s`` are the reached
-    rates of endless projections, and of products that stay in 16 bits (``fp32_`` of those in fp32), and ``matmul_`` and ``plain_size`` the size of a
-    dimension that halves either; ``attention_flop_per_s`` is that of fused
+    rates of endless projections, and of products that stay in 16 bits (``fp32_``: in fp32), and ``matmul_`` and
+    ``plain_size`` the size of a dimension that halves either; ``attention_flop_per_s`` is that of fused
     attention if its kernels were as fast as products, and ``generation`` the chip generation whose kernels run
     (`opsk.costmodel.time.layer_time`). ``launch_factor`` is `GpuSpec.launch_factor`.
     ``host_w`` and ``network_w`` are the power of one GPU's share of its host and of the compute network.
