@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import floor
 
 from opsk.workload.unstated.layer_limit import FP32_BYTES, MARGIN, LayerSums, limit_images, limit_tokens
 from opsk.workload.unstated.sizes import Size, SizeRange, Task, find_range
@@ -55,6 +56,17 @@ _WORDS = {
     Sample.TOKENS: "samples of {places:,} tokens",
     Sample.ROWS: "samples of {places:,} rows",
 }
+_AXES = {Sample.IMAGE: 2, Sample.VOLUME: 3}
+_MANY = {
+    Sample.IMAGE: 256,
+    Sample.VOLUME: 96,
+    Sample.GRAPH: 2560,
+    Sample.SEQUENCE: 5000,
+    Sample.TOKENS: 512,
+    Sample.ROWS: 256,
+}
+"""Places of samples that large batches have, too, by the sources of the table: images of ImageNet, crops of volumes,
+graphs of ogbg-ppa, electrocardiograms of PTB-XL, texts of BERT, samples on a ray of NeRF."""
 _OF_SIDES = (Sample.IMAGE, Sample.VOLUME)
 _SIDES = (32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024)
 _LENGTHS = tuple(1 << power for power in range(4, 16))
@@ -199,12 +211,21 @@ def _list_cases(
     usual, most = _find_places(rows[0], kind, known, places)
     some = [sums for sums in rows if sums.open_features <= USUAL_FEATURES] or rows
     if known.batch:
-        yield some, known.batch, most
+        yield some, known.batch, min(most, max(usual, _limit_places(kind, places, known.batch / batches.typical)))
         yield rows, known.batch, usual
     else:
         yield some, batches.typical, most
         yield some, batches.generous, usual
         yield rows, batches.typical, usual
+
+
+def _limit_places(kind: Sample, span: SizeRange, ratio: float) -> int:
+    """Return the places of a sample at most in a batch that is larger than common ones by a ratio.
+
+    What has larger batches has smaller samples: no more places together, and no fewer than many have.
+    """
+    axes = _AXES.get(kind, 1)
+    return max(_MANY[kind], floor(float(span.generous / max(1.0, ratio) ** (1 / axes))))
 
 
 def _find_places(sums: LayerSums, kind: Sample, known: KnownSizes, span: SizeRange) -> tuple[int, int]:

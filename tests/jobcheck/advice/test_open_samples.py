@@ -43,7 +43,7 @@ def advise(layers: str, *, batch: int | str = 64, flags: str = "", head: str = H
 def test_a_job_on_rows_of_any_width_fits() -> None:
     advice = advise(ROWS)
     assert (advice.verdict, advice.is_limit) == (Verdict.FITS, True)
-    assert any("samples of 4,096 rows" in line for line in lines(advice, Detail.LONG))
+    assert any("samples of 2,048 rows" in line for line in lines(advice, Detail.LONG))
 
 
 def test_a_batch_that_is_not_known_is_not_at_its_largest_with_the_samples() -> None:

@@ -341,3 +341,53 @@ def test_a_limit_by_layers_below_what_a_step_surely_saves_is_not_used(low: int, 
     step = ParameterRange.parse(reading.findings.options[COUNTED_STEP])
     assert step is not None
     assert (step.high is not None) is is_used
+
+
+def test_a_package_below_src_is_asked_for() -> None:
+    files = {"train.py": TRAIN.format(module="mine.nets")}
+    unread: set[str] = set()
+    while "src/mine/nets.py" not in unread:
+        workload = read_script(f"{HEAD}python train.py\n", file="job.sh", files=files, unread=frozenset(unread))
+        assert set(workload.missing_files) - unread
+        unread |= set(workload.missing_files)
+    assert count("python train.py", {**files, "src/mine/nets.py": MODEL}) == "192-192"
+
+
+def test_a_module_that_is_imported_whole_is_asked_for() -> None:
+    text = (
+        TRAIN.format(module="x")
+        .replace("from x import Net", "import mine.atoms")
+        .replace("= Net(", "= mine.atoms.Net(")
+    )
+    assert "mine/atoms.py" in read("python train.py", {"train.py": text}).missing_files
+    assert count("python train.py", {"train.py": text, "mine/atoms.py": MODEL}) == "192-192"
+
+
+LOOP = """
+import argparse
+import torch
+from torch.utils.data import DataLoader
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=64)
+args = parser.parse_args()
+net = torch.nn.Linear(9, 9)
+for x in DataLoader(load_rows(), {batch}):
+    net(x).sum().backward()
+"""
+
+
+def test_the_batch_is_that_of_the_loader_that_is_trained_with() -> None:
+    files = {"train.py": LOOP.format(batch="16").replace("--batch-size", "--width")}
+    assert read("python train.py", files).plan.micro_batch == 16
+    assert read("python train.py", {"train.py": LOOP.format(batch="args.batch_size")}).plan.micro_batch == 64
+    workload = read("python train.py", {"train.py": LOOP.format(batch="1")})
+    assert [row.why for row in workload.unknown if row.field == "plan.micro_batch"] == [
+        "the data loader yields batches of 1"
+    ]
+
+
+@pytest.mark.parametrize(("name", "is_known"), [("FID", False), ("inception_score", False), ("Features", True)])
+def test_a_model_that_measures_images_is_not_the_trained_one(name: str, is_known: bool) -> None:
+    made = f"class {name}:\n    def load(self):\n        self.net = inception_v3()\n"
+    text = f"import torch\nfrom torchvision.models import inception_v3\n{made}x.backward()\n"
+    assert (read("python train.py", {"train.py": text}).model.name == "inception_v3") is is_known

@@ -121,9 +121,10 @@ def test_public_models_among_the_parts_save_what_was_measured_for_a_pixel() -> N
 
 
 @given(st.integers(1, 4096), st.integers(1, 1 << 20), st.booleans())
-def test_more_samples_never_save_less(batch: int, features: int, attends: bool) -> None:
-    sums = replace(ROWS, row_features=features, attends=attends)
-    first, second = (limit_samples([sums], replace(KNOWN, batch=count), is_graph=False) for count in (batch, batch + 1))
+def test_more_samples_of_a_size_never_save_less(batch: int, features: int, attends: bool) -> None:
+    sums = replace(ROWS, row_features=features, sequence_features=1, attends=attends)
+    known = replace(KNOWN, length=300)
+    first, second = (limit_samples([sums], replace(known, batch=count), is_graph=False) for count in (batch, batch + 1))
     assert first is not None
     assert second is not None
     assert first.largest.saved_bytes < second.largest.saved_bytes
@@ -155,3 +156,16 @@ def test_thousands_of_rows_have_no_hundred_thousands_of_columns() -> None:
     alone = limit_samples(rows[1:], replace(KNOWN, batch=batches.generous), is_graph=False)
     assert alone is not None
     assert limits.largest.saved_bytes < alone.largest.saved_bytes
+
+
+@pytest.mark.parametrize(("batch", "places"), [(16, 1024), (32, 1024), (128, 512), (8192, 256)])
+def test_large_batches_have_smaller_images(batch: int, places: int) -> None:
+    limits = limit_samples([IMAGES], replace(KNOWN, batch=batch), is_graph=False)
+    assert limits is not None
+    assert limits.largest.places == places
+
+
+def test_a_size_that_is_known_holds_for_any_batch() -> None:
+    limits = limit_samples([IMAGES], replace(KNOWN, batch=8192, side=640), is_graph=False)
+    assert limits is not None
+    assert limits.largest.places == 640

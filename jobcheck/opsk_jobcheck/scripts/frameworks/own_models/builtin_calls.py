@@ -63,6 +63,8 @@ class Builtins(Expressions):
         if name == "getattr" and len(positional) >= 2 and isinstance(positional[1], str):
             value = self.get(positional[0], positional[1], frame)
             return value if value is not DATA or len(positional) < 3 else choose([DATA, positional[2]])
+        if name == "eval" and positional and isinstance(positional[0], str) and positional[0].isidentifier():
+            return self.evaluate(ast.Name(id=positional[0], ctx=ast.Load()), frame)
         if name == "setattr" and len(positional) == 3:
             key = positional[1]
             if isinstance(key, str):

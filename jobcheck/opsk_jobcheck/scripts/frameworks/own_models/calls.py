@@ -67,6 +67,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import (
     list_options,
 )
 
+_STARTERS = frozenset({"absl.app.run", "tensorflow.app.run", "tensorflow.compat.v1.app.run", "typer.run", "tyro.cli"})
+"""Functions of packages that start the function that they are given."""
 _SETS = re.compile(r"(?i)update|merge|overrid|overwrit|process_|config|default|adjust|setup_args")
 """Names of functions that may set settings again."""
 _ROW = "a class of named tuples"
@@ -192,6 +194,8 @@ class Calls(OwnCalls):
             given = keywords.get("args", positional[1] if len(positional) > 1 else ())
             rest = list(given) if isinstance(given, list | tuple) else []
             return self.follow(positional[0], [DATA, *rest] if last == "spawn" else rest, {}, node, frame)
+        if name in _STARTERS and positional and isinstance(positional[0], FunctionValue):
+            return self.follow(positional[0], [DATA] if name.endswith(".run") else [], {}, node, frame)
         if name in ("hydra.utils.instantiate", "hydra.utils.call") and positional:
             return self.instantiate(positional[0], keywords, node, frame)
         if name == "fire.Fire" and (started := self._find_started(positional, frame)) is not None:

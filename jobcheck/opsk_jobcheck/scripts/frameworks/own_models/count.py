@@ -72,13 +72,15 @@ class Count:
 class OpenLayers:
     """Sums over the layers of models by what the sizes that only the data tell may be, and what reads a sample.
 
-    ``passes`` are how many passes a step saves at most; ``reads_images`` tells that a package of images is imported.
+    ``passes`` are how many passes a step saves at most; ``reads_images`` tells that a package of images is imported,
+    ``joins_parts`` that the parts of a sample are joined with the samples of a batch.
     """
 
     rows: tuple[LayerSums, ...]
     is_graph: bool
     passes: int
     reads_images: bool = True
+    joins_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class Followed:
     what it calls goes backward, by the names alone. ``layers`` are the
     sums over its models' layers where these run once on each sample, ``open_layers`` those with sizes that only the
     data tell, ``cut_side`` and ``batch_size`` what its loader yields as far as that is known (0), ``is_batch_known``
-    that this is so of each that it trains with. ``places`` are the
+    that this is so of each that it trains with, and that these are the same. ``places`` are the
     files and lines in which it loads a model or makes tokens, or may; ``None`` where it was not followed to its end.
     """
 
@@ -142,8 +144,8 @@ def follow_program(
         layers=_sum_layers(machine, count),
         open_layers=_sum_open_layers(machine) if count is not None and not _is_exact(count, step) else None,
         cut_side=max(machine.sides, default=0),
-        batch_size=machine.batch_size,
-        is_batch_known=machine.may_train_here and not machine.has_open_batch and not machine.step_reasons,
+        batch_size=max(machine.batch_sizes, default=0),
+        is_batch_known=machine.may_train_here and len(machine.batch_sizes) == 1 and not machine.has_open_batch,
         places=frozenset(machine.places) if machine.is_whole and count is not None else None,
     )
 
@@ -172,7 +174,8 @@ def _is_exact(count: Count, step: StepMemory | None) -> bool:
 def _sum_open_layers(machine: TrainingSteps) -> OpenLayers | None:
     """Return the sums over all layers with sizes that only the data tell, where each runs once on each sample."""
     files, models = machine.files.rows, list(machine.used.values())
-    if machine.has_lost_model or find_calls(files, REPEATS) or not repeat_no_layer(list_classes(models, files)):
+    classes = list_classes(models, files)
+    if machine.has_lost_model or find_calls(files, REPEATS) or not repeat_no_layer(classes, may_join=True):
         return None
     rows = sum_open_layers(models, files, OPEN_FEATURES)
     if not rows or (_name_public_models(files) and not rows[0].has_public):
@@ -180,7 +183,8 @@ def _sum_open_layers(machine: TrainingSteps) -> OpenLayers | None:
     is_graph = any(_GRAPHS.match(name) for file in files for name in file.imports.values())
     reads_images = any(_READS_IMAGES.search(name) for file in files for name in file.imports.values())
     passes = SEVERAL if find_calls(files, {"grad"}) else 1
-    return OpenLayers(rows=rows, is_graph=is_graph, passes=passes, reads_images=reads_images)
+    joins = not repeat_no_layer(classes)
+    return OpenLayers(rows=rows, is_graph=is_graph, passes=passes, reads_images=reads_images, joins_parts=joins)
 
 
 def _name_public_models(files: Sequence[File]) -> bool:

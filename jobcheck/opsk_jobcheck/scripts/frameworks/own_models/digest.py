@@ -15,7 +15,8 @@ MAX_BRACES = 8000
 MAX_NODES = 60_000
 _TRAINS = frozenset({"backward", "zero_grad", "optimizer_step", "no_grad"})
 _EPOCH = re.compile(
-    r"_?(run_|do_)?(train|training|fit)_?(one_)?(epoch|step|iter\w*|loop|batch|fn)\w*|epoch_train|run_epoch"
+    r"_?(run_|do_)?(train|training|fit)_?(one_)?(epoch|step|iter\w*|loop|batch|fn)\w*|epoch_train"
+    r"|_?(run|do|process)_(an_|one_)?(epoch|batch|step|iter\w*)|_?(epoch|batch)_step"
 )
 """Functions that train for a while, by their names."""
 _CONTAINERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.For, ast.AsyncFor, ast.While)

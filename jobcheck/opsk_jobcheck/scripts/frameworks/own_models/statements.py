@@ -137,8 +137,29 @@ class Statements(Machine):
         elif isinstance(statement, ast.Continue):
             return End.CONTINUE, ABSENT
         elif isinstance(statement, ast.Match):
-            raise CannotCountError("match is not followed")
+            return self._match(self.evaluate(statement.subject, frame), statement.cases, frame)
         return GO_ON
+
+    def _match(self, subject: Any, cases: Sequence[ast.match_case], frame: Frame) -> Flow:
+        """Follow the case of a ``match`` statement that a value has, or each that it may have."""
+        if not cases:
+            return GO_ON
+        first, *rest = cases
+        holds = self._holds(subject, first.pattern, frame) if first.guard is None else DATA
+        if holds is DATA:
+            return self.branch(lambda: self.run(first.body, frame), lambda: self._match(subject, rest, frame))
+        return self.run(first.body, frame) if holds else self._match(subject, rest, frame)
+
+    def _holds(self, subject: Any, pattern: ast.pattern, frame: Frame) -> Any:
+        """Return whether a value has a pattern; ``DATA`` where that is not known."""
+        if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
+            return True
+        if isinstance(pattern, ast.MatchOr):
+            parts = [self._holds(subject, part, frame) for part in pattern.patterns]
+            return True if True in parts else DATA if DATA in parts else False
+        value = self.evaluate(pattern.value, frame) if isinstance(pattern, ast.MatchValue) else DATA
+        is_known = all(isinstance(row, str | int | float) for row in (subject, value))
+        return bool(subject == value) if is_known else DATA
 
     def test(self, node: ast.expr, frame: Frame) -> Any:
         """Return whether a test holds; ``DATA`` where that is not known."""

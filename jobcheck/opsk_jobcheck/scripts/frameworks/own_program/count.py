@@ -20,6 +20,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import Step
 from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs
 from opsk_jobcheck.scripts.settings.reader import Reading
 
+JOINED = 32
+"""Parts of a sample that a model joins with the samples of a batch, at most: frames of a clip are 8 to 32."""
 USUAL_MARGIN = 2
 """What a step may take over that with a sample of the size that a setting names."""
 
@@ -102,7 +104,7 @@ def _limit_samples(followed: Followed, inputs: Inputs) -> SampleLimits | None:
         side=max(inputs.side, followed.cut_side),
         length=USUAL_MARGIN * inputs.length,
         batch=max(inputs.batch, followed.batch_size),
-        parts=inputs.parts,
+        parts=max(JOINED, inputs.parts) if layers.joins_parts and inputs.parts else inputs.parts,
         passes=layers.passes,
         reads_images=layers.reads_images,
     )

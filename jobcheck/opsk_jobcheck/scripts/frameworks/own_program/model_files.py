@@ -167,7 +167,7 @@ def _may_define(module: str, name: str) -> bool:
     last = module.rpartition(".")[2]
     if name == "*" or SETTINGS_MODULES.search(last) or SETTINGS_MODULES.search(name):
         return True  # which model is made may be stated there
-    if name[:1].isupper():
+    if name[:1].isupper() or (not name and "." in module.strip(".") and not _NO_MODELS.search(last)):
         return True
     is_other = _NO_MODELS.search(last) is not None and last != name  # from Evaluation import Evaluation
     return not is_other and (_MODELS.search(module) or _STEPS.search(f"{last}.{name}")) is not None
@@ -185,6 +185,7 @@ def _list_places(module: str, name: str, file: File, first: File) -> list[str]:
     roots = [folder] if level else [*_find_package(path, first), top, posixpath.dirname(top), folder]
     if not level and "/" in path:  # a package that is installed from the folder around the one that the job starts in
         roots += [posixpath.normpath(posixpath.join(top, *[".."] * count)) for count in (2, 3)]
+        roots.append(posixpath.join(top, "src"))
     endings = (
         ("/__init__.py", ".py") if level and "/" not in path and not name[:1].isupper() else (".py", "/__init__.py")
     )

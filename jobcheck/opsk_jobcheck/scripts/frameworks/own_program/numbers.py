@@ -120,6 +120,19 @@ def state_lengths_and_batches(settings: ProgramSettings, reading: Reading) -> No
         doubt_entry(reading, "plan.global_batch", steps.why, steps)
 
 
+def state_batch_of_loader(settings: ProgramSettings, batch_size: int, reading: Reading) -> None:
+    """State the batch that the only loader of a training yields; a setting that says another one is not its batch."""
+    findings, field = reading.findings, "plan.micro_batch"
+    if field in findings.unknown or not 0 < batch_size <= MAX_NUMBER or _cuts_batches(settings, reading):
+        return
+    stated = findings.get(field) if field in findings.values else None
+    if stated is None:
+        text = f"the data loader yields batches of {batch_size}"
+        state_entry(reading, field, batch_size, Entry(value=batch_size, file=settings.file, text=text))
+    elif stated != batch_size:
+        findings.mark_unknown(field, f"the data loader yields batches of {batch_size}", 0)
+
+
 def _state_shared_steps(settings: ProgramSettings, reading: Reading) -> bool:
     """State the batch of a program that divides the steps of accumulation among its ranks, as nanoGPT does."""
     if settings.source is None or settings.source.divided.isdisjoint(STEPS):

@@ -47,6 +47,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.model import (
 from opsk_jobcheck.scripts.frameworks.own_program.names import find_own_names
 from opsk_jobcheck.scripts.frameworks.own_program.numbers import (
     FIELDS,
+    state_batch_of_loader,
     state_count,
     state_lengths_and_batches,
     state_numbers,
@@ -134,6 +135,8 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
         _read_trainer(settings, invocation, reading)
     state_numbers(settings, reading)
     state_lengths_and_batches(settings, reading)
+    if followed is not None and followed.is_batch_known and not framework:
+        state_batch_of_loader(settings, followed.batch_size, reading)
     state_plan(settings, program, invocation, reading)
     if framework == TRAINER:
         _doubt_precision(settings, reading)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from opsk.workload.public_models.measured import is_public
@@ -13,16 +14,35 @@ _RESIZES = frozenset({"Resize"})
 _SMALL_IMAGES = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28}
 """Data sets of torchvision by the side of their images."""
 MAX_SIDE = 4096
+MAX_LINES = 400
+_DEFINES = re.compile(r"(\s*)(?:class|def|async def)\s+(\w+)")
+_MEASURES = re.compile(r"(?i)(^|_)fid|fid($|_)|FID|inception_?score|lpips|perceptual|vgg_?loss|style_?loss|metric")
+"""Names of classes and functions whose model is not the trained one."""
 
 
 def list_image_models(source: PythonSource) -> Iterator[Call]:
     """Yield the calls of torchvision's functions that build a model: ``models.resnet50()``, ``resnet50()``."""
     has_package = any(name.startswith("torchvision") for name in source.imports)
     imported = {name.rpartition(".")[2] for name in source.imports if name.startswith(f"{_PACKAGE}.")}
+    calls: list[Call] = []
     for call in source.calls:
         is_one = call.owner in ("models", "torchvision") or (not call.owner and call.function in imported)
         if is_one and (has_package or call.is_followed) and call.function.islower() and is_public(call.function):
-            yield call
+            calls.append(call)
+    yield from (call for call in calls if not _is_measure(source, call.line))
+
+
+def _is_measure(source: PythonSource, line: int) -> bool:
+    """Return whether a call is in a class or function that measures images, or what a loss compares of them."""
+    rows = source.lines[:line]
+    indent = len(rows[-1]) - len(rows[-1].lstrip()) if rows else 0
+    for row in reversed(rows[-MAX_LINES:]):
+        match = _DEFINES.match(row)
+        if match is not None and len(match[1]) < indent:
+            indent = len(match[1])
+            if _MEASURES.search(match[2]):
+                return True
+    return False
 
 
 def find_image_side(source: PythonSource) -> int:

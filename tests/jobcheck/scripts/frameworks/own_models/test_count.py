@@ -438,3 +438,48 @@ model = Loss()
 torch.optim.Adam(model.parameters())
 """
     assert count(text) == Span(parameters, parameters)
+
+
+NETS = """
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+class Large(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(9, 9)
+"""
+SMALL, LARGE = Span(12, 12), Span(90, 90)
+FIT = "torch.optim.Adam(model.parameters())\n"
+
+
+MATCH = """
+match {kind}:
+    case "small" | "tiny":
+        model = Small()
+    case "large":
+        model = Large()
+    case _:
+        model = Small()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model = eval('Large')()\n", LARGE),
+        (MATCH.format(kind="'large'"), LARGE),
+        (MATCH.format(kind="'tiny'"), SMALL),
+        (MATCH.format(kind="'huge'"), SMALL),
+        (MATCH.format(kind="pick()"), Span(12, 90)),
+    ],
+)
+def test_the_model_is_chosen_by_its_name(text: str, expected: Span) -> None:
+    assert count(f"{HEAD}{NETS}{text}{FIT}") == expected
+
+
+@pytest.mark.parametrize("start", ["from absl import app\napp.run(main)", "import typer\ntyper.run(main)"])
+def test_a_function_that_a_package_starts_is_followed(start: str) -> None:
+    text = f"def main(words=None):\n    model = Large()\n    {FIT}"
+    assert count(f"{HEAD}{NETS}{text}{start}\n") == LARGE

@@ -79,7 +79,8 @@ class DataSets(Forward):
         super().__init__(files, settings, max_steps)
         self.made_data: dict[int, Module | None] = {}
         self.held: list[Made] = []
-        self.batch_size, self.has_open_batch = 0, False
+        self.batch_sizes: set[int] = set()
+        self.has_open_batch = False
         self.sides: list[int] = []
 
     def make_instance(
@@ -222,8 +223,10 @@ class DataSets(Forward):
             return DATA
         sizes = [option for option in list_options(size) if isinstance(option, int) and not isinstance(option, bool)]
         count = max(sizes) if sizes and len(sizes) == len(list_options(size)) else None
-        self.batch_size = max(self.batch_size, count or 0)
-        self.has_open_batch = self.has_open_batch or not count
+        if count is None or len(sizes) > 1:
+            self.has_open_batch = True
+        if count:
+            self.batch_sizes.add(count)
         sample = self.make_sample(loader.get(0, "dataset"), frame)
         if size is None:  # the data set makes whole batches
             return sample

@@ -24,7 +24,7 @@ _TWICE = REPEATS | {"grad"}
 _ATTENDS = frozenset({"bmm", "matmul", "einsum", "baddbmm", "scaled_dot_product_attention"})
 """Functions that multiply places with each other."""
 _NO_PASS = re.compile(
-    r"__init__|_{0,2}(init|reset|make|build|create|get|inpaint)(_|$)|generate|_?(predict|infer|sampl|decod\w*_greedy|beam|test|valid|eval|fit|train|configure)"
+    r"__(?!call__)\w+__|_{0,2}(init|reset|make|build|create|get|inpaint)(_|$)|generate|_?(predict|infer|sampl|decod\w*_greedy|beam|test|valid|eval|fit|train|configure)"
 )
 """Methods that make a module, use it after its training, or hold the loop around a step."""
 _NO_GRADIENT = re.compile(r"(no_grad|inference_mode)\b")
@@ -144,15 +144,21 @@ def runs_layers_once(files: Iterable[File]) -> bool:
     return True
 
 
-def repeat_no_layer(classes: Iterable[ast.ClassDef]) -> bool:
-    """Return whether no module of some classes repeats a layer in a loop, or takes parts of a sample for samples."""
-    return not any(map(_repeats_layers, classes))
+def repeat_no_layer(classes: Iterable[ast.ClassDef], *, may_join: bool = False) -> bool:
+    """Return whether no module of some classes repeats a layer in a loop, or takes parts of a sample for samples.
+
+    Parameters
+    ----------
+    may_join
+        Whether one may join the parts of a sample with the samples of a batch.
+    """
+    return not any(_repeats_layers(node, may_join=may_join) for node in classes)
 
 
 @lru_cache(maxsize=512)
-def _repeats_layers(node: ast.ClassDef) -> bool:
+def _repeats_layers(node: ast.ClassDef, *, may_join: bool) -> bool:
     """Return whether a class is a module that repeats a layer, or takes parts of a sample for samples."""
-    return _is_module(node) and any(map(_repeats, _list_passes(node)))
+    return _is_module(node) and any(_repeats(method, may_join=may_join) for method in _list_passes(node))
 
 
 def _list_passes(node: ast.ClassDef) -> list[ast.stmt]:
@@ -185,7 +191,7 @@ def _is_module(node: ast.ClassDef) -> bool:
     return any(isinstance(part, ast.FunctionDef) and part.name in ("forward", "__call__") for part in node.body)
 
 
-def _repeats(method: ast.stmt) -> bool:
+def _repeats(method: ast.stmt, *, may_join: bool) -> bool:
     """Return whether a method repeats what it calls a number of times, or joins the first two axes of a tensor."""
     if not isinstance(method, ast.FunctionDef) or _NO_PASS.match(method.name):
         return False
@@ -194,7 +200,7 @@ def _repeats(method: ast.stmt) -> bool:
     for node in ast.walk(method):
         if isinstance(node, ast.While | ast.For) and (isinstance(node, ast.While) or _counts(node)) and _computes(node):
             return True
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        if may_join or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         first = node.args[0] if node.args else None
         if node.func.attr in ("view", "reshape") and _joins_samples(first):

@@ -56,15 +56,20 @@ SQUARE = 1 << 12
 """A size of a layer at most where its other size is not known either."""
 _NUMBERS = re.compile(
     r"(num|n|use|is|has|max|min|with|do)_\w+|\w*(dim|dims|size|sizes|len|length|num|count|channels|classes|class|mode|features"
-    r"|shape|map|device|scale|name|type|idx|flag|rate|weight_decay|patches)"
+    r"|shape|map|device|scale|name|type|idx|flag|rate|weight_decay|patches|config|configs|cfg|conf|hparams|args|opts?|params"
+    r"|tokenizer|processor|vocab|vocabulary|logger|scheduler|dataset|dtype|score|path|dir|lr|seed|epochs?|steps?)"
 )
 """Names of attributes that are no modules."""
 _NO_WEIGHTS = re.compile(
     r"(Mean|Max|Min|Std|Var|Sum|Add|Mul|Median|Softmax|PowerMean|Degree\w*|Multi)Aggregation|Rearrange|Reduce|DropPath"
     r"|StochasticDepth|SumAggregation|(Global)?(Mean|Max|Sum|Avg)Pool(ing)?|Spectrogram|MelSpectrogram|LogmelFilterBank"
+    r"|LabelEncoder|OneHotEncoder|\w*Scaler|\w*Tokenizer(Fast)?|Normal|Categorical|Bernoulli|Uniform|MultivariateNormal"
+    r"|Independent|NTXentLoss|SupConLoss|TripletMarginLoss|Dice(CE|Focal)?Loss|FocalLoss|SSIM|MS_SSIM|SSIMLoss"
+    r"|(Binary|Multiclass|Multilabel)?(Accuracy|F1Score|AUROC|Precision|Recall|JaccardIndex|ConfusionMatrix|AveragePrecision)"
+    r"|Mean(SquaredError|AbsoluteError|Metric)|PeakSignalNoiseRatio|MetricCollection|R2Score"
     r"|SpecAugmentation|AmplitudeToDB|MelScale|MFCC|FrequencyMasking|TimeMasking|Resample"
 )
-"""Modules of packages that hold no weights."""
+"""Modules of packages that hold no weights, objects that are no modules among them."""
 _OF_WIDTH, _OF_INNER = 20, 4
 """Numbers that a layer of a transformer saves for each of its width, and of its inner width, at most."""
 _PARAMETER_FEATURES = 4
@@ -147,7 +152,7 @@ def _sum_groups(
             sums = _sum_parts(rows, calls, features)
             if sums is None:
                 return None
-            sums = replace(sums, positions=positions)
+            sums = replace(sums, positions=max(positions, sums.positions))
             most = sums if most is None else _join(most, sums, max)
         if most is not None:
             total = most if total is None else _join(total, most, sum)
@@ -214,6 +219,7 @@ def _add_transformers(sums: LayerSums, shapes: Sequence[ModelShape]) -> LayerSum
         first=sums.first or "Embedding",
         row_features=sums.row_features + saved,
         products=sums.products + PRODUCTS_OF_ATTENTION * sum(shape.layers for shape in shapes),
+        positions=max(shape.seq if shape.learned_positions else 0 for shape in shapes),
         width=max(sums.width, HEAD_WIDTH * widest.heads),
         attends=True,
     )

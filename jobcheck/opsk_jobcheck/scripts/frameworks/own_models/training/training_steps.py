@@ -142,7 +142,11 @@ class TrainingSteps(DataSets):
     ) -> Any:
         """Return the result of a method that is not the program's; ``fit`` of Lightning's trainer trains."""
         self.may_train_here = self.may_train_here or name in _MAY_TRAIN
-        if name in _OF_MODELS and any(option is DATA or is_unknown(option) for option in list_options(owner)):
+        if (
+            name in _OF_MODELS
+            and not _asks_for_more(name, positional, keywords)
+            and any(option is DATA or is_unknown(option) for option in list_options(owner))
+        ):
             self.has_lost_model = True
         model = positional[0] if positional else keywords.get("model")
         if name == "fit" and isinstance(model, Module) and model.definition is not None and not self.is_in_loop:
@@ -193,7 +197,9 @@ class TrainingSteps(DataSets):
         ):
             return positional
         side = max([self.inputs.side, *self.sides])
-        known = make_usual_input(model, replace(self.inputs, side=side, batch=self.batch_size or self.inputs.batch))
+        known = make_usual_input(
+            model, replace(self.inputs, side=side, batch=max(self.batch_sizes, default=self.inputs.batch))
+        )
         if known is None or (len(positional) > 1 and known.dtype != "int64"):
             return positional
         self.is_usual = True
@@ -328,6 +334,13 @@ class TrainingSteps(DataSets):
 def _is_unknown_tensor(value: Any) -> bool:
     """Return whether a value may be a tensor of which no size is known."""
     return value is DATA or (isinstance(value, Tensor) and value.shape is None)
+
+
+def _asks_for_more(name: str, positional: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """Return whether a method gets more than that of a model: ``tokenizer.train(files)``, ``x.requires_grad_()``."""
+    if name == "requires_grad_":
+        return positional != [False]
+    return name in ("train", "eval") and (bool(keywords) or not all(isinstance(value, bool) for value in positional))
 
 
 def _evaluates(code: ast.AST, file: File) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ from opsk.workload.unstated.layer_limit import limit_images, limit_tokens
 from opsk_jobcheck.scripts.frameworks.own_models.counting import count_parameters
 from opsk_jobcheck.scripts.frameworks.own_models.files import Files, parse_file
 from opsk_jobcheck.scripts.frameworks.own_models.training.forward import Forward
-from opsk_jobcheck.scripts.frameworks.own_models.training.layer_sums import runs_layers_once, sum_layers
+from opsk_jobcheck.scripts.frameworks.own_models.training.layer_sums import (
+    repeat_no_layer,
+    runs_layers_once,
+    sum_layers,
+)
 from opsk_jobcheck.scripts.frameworks.own_models.values import File, Frame, Module
 from tests.jobcheck.scripts.frameworks.own_models.training.test_forward import PROGRAMS, STEPS, NoSettings
 
@@ -55,6 +60,18 @@ def test_a_layer_saves_its_input_and_what_follows_its_output() -> None:
 def test_axes_and_heads_repeat_no_layer(forward: str) -> None:
     _, file = make_models(make_net(forward))
     assert runs_layers_once([file])
+
+
+def test_the_parts_of_a_sample_may_be_joined_with_the_samples_of_a_batch() -> None:
+    _, file = make_models(make_net("return self.first(x.view(x.size(0) * x.size(1), 3, 64, 64))"))
+    classes = [node for node in file.digest.tree.body if isinstance(node, ast.ClassDef)]
+    assert not repeat_no_layer(classes)
+    assert repeat_no_layer(classes, may_join=True)
+
+
+def test_operators_of_a_class_are_no_pass() -> None:
+    more = "    def __pow__(self, n):\n        for i in range(n):\n            x = self.first(x)\n        return x\n"
+    assert runs_layers_once([make_models(make_net().replace("net = Net()\n", f"{more}net = Net()\n"))[1]])
 
 
 def test_a_loop_without_gradients_repeats_no_layer() -> None:
