@@ -18,6 +18,8 @@ _RAY_TASK = re.compile(
 _HEAD_OF_TRACEBACK = TRACEBACK.decode()
 _HEAD_ALONE = "Traceback (most recent call last):"
 _STATES_LEVEL = re.compile(r"(?:level|severity|levelname)\W{1,5}(?:error|critical|fatal)", re.IGNORECASE)
+_ROOT_ERRORS = " root error(s) found."
+"""TensorFlow lists below this what its operations failed by (core/platform/status.cc StatusGroup)."""
 _BOX = ("│", "╭", "╰", "|", "+")
 """Rich draws tracebacks in a box; the exception stands below it."""
 _FLAT = 'File "'
@@ -135,6 +137,9 @@ def read_exception(data: bytes, line: LogLine) -> tuple[dict[str, str], str, int
         fields = {"type": match["type"].rpartition(".")[2]}
         if match["message"]:
             fields["message"] = match["message"][:300]
+            if match["message"].endswith(_ROOT_ERRORS):
+                first = after.strip().partition("\n")[0].strip()
+                text, fields["message"] = f"{text} {first}", f"{match['message']} {first}"[:300]
         fields |= frames.fields()
         is_ignored = any(each in _find_line_before(data, line) for each in _IGNORED)
         if is_ignored or _HANDLED.search(after) or after.lstrip().startswith(_UNRAISABLE):

@@ -31,6 +31,8 @@ _LOOKUPS = frozenset(
 )  # fmt: skip
 """Programs try these and go on in another way; what fails on that way is the root, unless they raise it themselves."""
 _LOOKUPS_OF_FILES = ("ImportError", "ModuleNotFoundError", "FileNotFoundError")
+_MISSING = ("python.import", "config.hydra", "hub.unknown_model")
+"""What they miss may be what a line above did not set up."""
 _CLEANED_UP = ("Terminated", "Killed")
 """How several tasks end that srun or scancel ended; anything else they did themselves."""
 _OF_SCRIPTS = ("shell.not_found", "shell.syntax", "shell.denied")
@@ -271,7 +273,7 @@ def _demote_lines_of_script(findings: Sequence[Finding], steps: LastSteps) -> li
     for finding in findings:
         if finding.role is Role.ROOT and finding.fields.get("top"):
             failed[finding.source] = min(finding.order, failed.get(finding.source, finding.order))
-            if finding.failure is not FailureClass.CONFIG and finding.fields.get("type") not in _LOOKUPS_OF_FILES:
+            if finding.fields.get("type") not in _LOOKUPS_OF_FILES and finding.signature not in _MISSING:
                 raised[finding.source] = max(finding.order, raised.get(finding.source, -1))
 
     begins = {each.source: each.order for each in findings if each.fields.get("opening")}

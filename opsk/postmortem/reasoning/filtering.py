@@ -46,7 +46,15 @@ _CONFIG_TYPES = frozenset(
      "EntryNotFoundError", "DatasetNotFoundError", "TOMLDecodeError", "YAMLError", "ArgumentTypeError",
      "UsageError", "CUDAMismatchException", "PackageNotFoundError", "DistributionNotFound", "VersionConflict",
      "SettingsError", "BadParameter", "ZeRORuntimeException", "InvalidConfigError", "DecodingError",
-     "ArgumentParserError", "UnrecognizedFlagError", "IllegalFlagValueError", "ConfigurationError", "SchemaError")
+     "ArgumentParserError", "UnrecognizedFlagError", "IllegalFlagValueError", "ConfigurationError", "SchemaError",
+     "NotFoundError", "AlreadyExistsError", "PermissionDeniedError", "UnauthenticatedError", "UnparsedFlagAccessError",
+     "NoSuchOption", "MissingParameter", "BadOptionUsage", "BadArgumentUsage", "PartialCredentialsError",
+     "ProfileNotFound", "ScannerError", "ComposerError", "ConstructorError", "NoSectionError", "NoOptionError",
+     "MissingSectionHeaderError", "DuplicateOptionError", "ReadonlyConfigError", "UnsupportedValueType",
+     "ConfigTypeError", "ConfigValueError", "ConfigIndexError", "SearchPathException", "NSKeyError",
+     "NoSuchModuleError", "AuthenticationError", "NameNotFound", "VersionNotFound", "NamespaceNotFound",
+     "DeprecatedEnv", "DependencyNotInstalled", "UnregisteredEnv", "DataFilesNotFoundError", "EmptyDataError",
+     "DefaultCredentialsError", "AuthenticationException", "MissingDependencyException", "DriverError")
 )  # fmt: skip
 _PROGRAM_TYPES = frozenset(
     ("AttributeError", "TypeError", "NameError", "UnboundLocalError", "IndexError", "ZeroDivisionError",
@@ -82,7 +90,8 @@ _CYTHON = (".pyx", ".pxi")
 _GPU_API = re.compile(r"\b(?:CUDA|HIP|CUDNN|cuBLAS|NCCL) (?:driver )?error\b", re.IGNORECASE)
 """Errors of these that no signature knows are of a kernel or a call that the program made."""
 _CONFIG_WORDS = re.compile(
-    r"divisible|must be|should be|not supported|unsupported|expected|invalid|unrecogni[sz]ed|mismatch|not found"
+    r"\b(?:can(?:not|'t|’t)|could(?: not|n't)|unable to) (?:find|locate|open)\b"
+    r"|divisible|must be|should be|not supported|unsupported|expected|invalid|unrecogni[sz]ed|mismatch|not found"
     r"|at least|does not (?:exist|match)|greater than|less than|world size|world_size|configuration|config\b|argument"
     r"|\bmissing (?:an? |the )?(?:required |mandatory )?(?:input |config\w* )?(?:files?|arguments?|keys?|options?"
     r"|settings?|fields?|parameters?|directory|folder|path|environment)\b"

@@ -111,9 +111,10 @@ def drop_earlier_jobs(findings: Sequence[Finding], ranks: Sequence[RankProgress]
         begins[source] = last.order if is_earlier else max(earlier, default=-1)
 
     def is_of_last(finding: Finding) -> bool:
-        if finding.signature.startswith(_IN_REPORT) and finding.order < reported.get(finding.source, -1):
+        order = _find_last_order(finding)
+        if finding.signature.startswith(_IN_REPORT) and order < reported.get(finding.source, -1):
             return False
-        return finding.order > begins.get(finding.source, -1)
+        return order > begins.get(finding.source, -1)
 
     return [each for each in findings if each.origin is Origin.KERNEL or is_of_last(each)]
 

@@ -154,3 +154,36 @@ def test_a_warning_of_horovod_far_above_the_end_of_a_log_was_survived(tmp_path: 
     harmless = "libibverbs: Warning: couldn't load driver 'libqedr-rdmav22.so'\n"
     assert named(explain_text(tmp_path, STALLED + harmless * 700)) == ""
     assert named(explain_text(tmp_path, harmless * 700 + STALLED)) == "collective_hang"
+
+
+def test_of_several_jobs_of_lsf_that_ended_in_the_same_way_the_last_one_counts(tmp_path: Path) -> None:
+    failed = "".join(LSF.format(job=job, end="Exited", how="Exited with exit code 1.") for job in range(71, 75))
+    assert named(explain_text(tmp_path, failed)) == "software"
+    report = explain_text(
+        tmp_path,
+        "".join(RAISED + LSF.format(job=job, end="Exited", how="Exited with exit code 1.") for job in (71, 72)),
+    )
+    assert report.root is not None
+    assert report.root.findings[0].signature == "python.exception"
+
+
+EXCEPTIONS = {
+    "TensorFlow's, of a file": (
+        "config",
+        "tensorflow.python.framework.errors_impl.NotFoundError: 2 root error(s) found.\n  (0) Not found:  data/train/000318556.jpg; No such file or directory\n\t [[{{node ReadFile}}]]",
+    ),
+    "gym's, of an environment": ("config", "gymnasium.error.NameNotFound: Environment `Breakout` doesn't exist."),
+    "a script that is not there": (
+        "config",
+        "nextflow.exception.AbortOperationException: Cannot find script file: main.nf",
+    ),
+    "configparser's": ("config", "configparser.NoSectionError: No section: 'train'"),
+    "pandas', of an empty file": ("config", "pandas.errors.EmptyDataError: No columns to parse from file"),
+}
+
+
+@pytest.mark.parametrize("kind", EXCEPTIONS)
+def test_an_exception_on_what_a_program_is_given_is_of_the_configuration(kind: str, tmp_path: Path) -> None:
+    failure, raised = EXCEPTIONS[kind]
+    top = RAISED.rpartition("AttributeError")[0]
+    assert named(explain_text(tmp_path, HEAD + top + raised + "\n")) == failure
