@@ -11,7 +11,7 @@ The buffers beside weights and activations are those of gathered weights, reduct
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -179,6 +179,17 @@ def compute_peaks(
     )
 
 
+def _give_back(peaks: Peaks, capacity_bytes: FloatColumn) -> Peaks:
+    """Return the peaks with no more cached blocks than the GPU has room for: the allocator gives them back at need."""
+    held = peaks.cached - peaks.allocated + peaks.fragments
+    room = maximum(capacity_bytes - (peaks.device - held), 0.0)
+    if not any_of(held > room):
+        return peaks
+    share = minimum(room / maximum(held, 1.0), 1.0)
+    cached, fragments = peaks.allocated + share * (peaks.cached - peaks.allocated), share * peaks.fragments
+    return replace(peaks, cached=cached, fragments=fragments, device=peaks.device - (1.0 - share) * held)
+
+
 def peak_memory(
     model: ShapeColumns,
     plans: PlanTable,
@@ -191,6 +202,7 @@ def peak_memory(
 ) -> MemoryTable:
     """Return the memory of a GPU of the fullest stage at its peak."""
     peaks = compute_peaks(model, plans, shares, stages, parameters, channels, efficiency)
+    peaks = _give_back(peaks, capacity_bytes)
     peak_stage = Extreme.of(peaks.device)
     peak_moment = argmax([peak_stage.take(column) for column in peaks.moments])
     expected = peak_stage.take(peaks.device)

@@ -266,7 +266,7 @@ def test_flat_buffers_of_the_step_come_on_top_of_cached_activations(gpt3: ModelS
 
 def test_cached_blocks_do_not_make_a_job_too_large(gpt3: ModelShape):
     plan = Plan(tp=8, pp=12, dp=4, micro_batch=4, global_batch=2048)
-    device = _memory(gpt3, plan).device_bytes[0]
+    device = _memory(gpt3, plan, capacity_bytes=1e12).device_bytes[0]
     # at a capacity of what the device would show, the allocator can still give blocks back
     assert _memory(gpt3, plan, capacity_bytes=device).fit_probability[0] > 0.55
 
@@ -340,7 +340,7 @@ def test_memory_falls_with_every_precision_that_is_narrower(llama3_8b: ModelShap
 def test_padded_micro_batches_leave_blocks_that_the_longest_cannot_use(llama3_8b: ModelShape):
     plan = Plan(software=Software.PYTORCH, recompute=Recompute.FULL, varied_lengths=True, global_batch=1)
     even, varied, grown = (
-        _memory(llama3_8b, each)
+        _memory(llama3_8b, each, capacity_bytes=1e12)
         for each in (replace(plan, varied_lengths=False), plan, replace(plan, expandable_segments=True))
     )
     assert varied.allocated_bytes == even.allocated_bytes == grown.allocated_bytes
@@ -351,3 +351,17 @@ def test_padded_micro_batches_leave_blocks_that_the_longest_cannot_use(llama3_8b
     )
     assert grown.reserved_bytes < even.reserved_bytes
     assert grown.components["fragmentation"] == 0
+
+
+def test_cached_blocks_are_given_back_where_the_gpu_has_no_room_for_them(llama3_8b: ModelShape):
+    plan = Plan(tp=2, dp=4, software=Software.PYTORCH, recompute=Recompute.FULL, varied_lengths=True, global_batch=4)
+    whole = _memory(llama3_8b, plan, capacity_bytes=1e12)
+    needed = whole.needed_bytes.expected[0]
+    between = (needed + whole.device_bytes[0]) / 2
+    some, none = (_memory(llama3_8b, plan, capacity_bytes=each) for each in (between, 0.5 * needed))
+    assert some.device_bytes[0] == pytest.approx(between)
+    assert none.device_bytes[0] == pytest.approx(needed)
+    for memory in (some, none):
+        assert memory.allocated_bytes == whole.allocated_bytes
+        assert memory.needed_bytes.expected[0] == pytest.approx(needed)
+        assert sum(column[0] for column in memory.components.values()) == pytest.approx(memory.device_bytes[0])
