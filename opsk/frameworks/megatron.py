@@ -53,7 +53,7 @@ LIMITS = Limits(
     offloads=frozenset({Offload.NONE, Offload.OPTIMIZER, Offload.ACTIVATIONS}),
     states=frozenset({States.MIXED, States.MIXED_16BIT_GRADIENTS, States.AUTOCAST}),
     losses=frozenset({Loss.PLAIN, Loss.MEGATRON_FUSED}),
-    precisions=frozenset(Precision) - {Precision.FP8_ROWWISE},
+    precisions=frozenset(Precision) - {Precision.TF32, Precision.FP8_ROWWISE},
     sources={
         "pipelined_shardings": "docs/user-guide/features/megatron_fsdp.md combines FSDP with no pipeline",
         "partial_shardings": "megatron/training/arguments.py: --num-distributed-optimizer-instances",
