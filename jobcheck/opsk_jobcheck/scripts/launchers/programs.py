@@ -105,6 +105,10 @@ _EVALUATES = (
 MODE_FLAGS = ("--mode", "--run-mode", "--phase", "--action")
 """Flags with which a program of many tasks is told what to do, as ``main.py --mode train`` of score-based models."""
 _OTHER_MODES = frozenset({"eval", "evaluate", "evaluation", "test", "infer", "inference", "predict", "sample"})
+_OTHER_TASKS = frozenset((word,) for word in (*_OTHER_MODES, "generate", "export", "convert", "preprocess", "serve"))
+"""First words with which a program of many tasks does not train: ``main.py evaluate``."""
+_ONLY_EVALUATES = re.compile(r"(^|\.)(val|eval|test|validate|evaluate)_only$")
+"""Overrides with which a trainer only evaluates: ``trainer.val_only=true`` of verl."""
 _TRAINS_AS_TEXT = re.compile(r"\.backward\(|Trainer\b[^\n]{0,400}\n?[^\n]{0,100}\.(fit|train)\(")
 MAX_TEXT_CHARS = 1 << 14
 _TOOLS = frozenset(
@@ -412,7 +416,15 @@ def does_other_work(invocation: Invocation) -> bool:
 
 def denies_training(invocation: Invocation) -> bool:
     """Return whether the flags of a command say that its program does not train now."""
-    flags = get_arguments(invocation).flags
+    arguments, program = get_arguments(invocation), find_program(invocation)
+    flags = arguments.flags
+    if program is not None and program.known_words[:1] in _OTHER_TASKS:
+        return True
+    if any(
+        row.certain and _ONLY_EVALUATES.search(name) and (row.value.known or "").lower() in ("true", "1", "yes")
+        for name, row in arguments.overrides.items()
+    ):
+        return True
     given = flags.get("--do-train")
     if given is not None and given.certain and (given.value.known or "").lower() in ("false", "0", "no"):
         return True

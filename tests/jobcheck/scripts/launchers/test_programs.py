@@ -29,6 +29,8 @@ def read(body: str) -> Workload:
         "docker build -t deepspeed .",
         "srun python -m nemo.collections.llm.inference",
         "python scripts/tokenize.py --tokenizer llama-factory/x",
+        "python main.py evaluate --checkpoint out/last --batch-size 16",
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=8 trainer.val_only=true",
         f"accelerate launch -m scripts.precompute_answers --model_name_or_path gpt2 {FLAGS}",
         "accelerate launch /opt/bigcode-evaluation-harness/main.py --tasks humaneval",
         "accelerate launch -m lm_eval --model hf",
@@ -50,6 +52,7 @@ def test_other_work_is_no_training(body: str) -> None:
     [
         f"srun python pretrain_gpt.py {FLAGS}",
         "torchrun train_eval.py",
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=8 trainer.val_only=false",
         "srun torchrun run_sft.py",
         "srun torchrun main.py",
         "composer benchmark.py",
