@@ -17,6 +17,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
         (r"\w*whisper\w*", ("openai/whisper-large-v3",)),
         (r"\w*(wav2vec2?|hubert|wavlm|xlsr)\w*", _SPEECH),
         (r"\w*gpt2\w*", ("gpt2-xl",)),
+        (r"opus", ("Helsinki-NLP/opus-mt-en-es",)),
         (r"\w*bart(ez|pho)?", ("facebook/mbart-large-50",)),
         (r"[a-z]*t5[a-z]*", ("google/mt5-large",)),
         (r"[a-z]*bert[a-z]*\d?", ("roberta-large", "xlm-roberta-large", "microsoft/deberta-v3-large")),

@@ -726,3 +726,21 @@ def test_a_loop_with_flags_of_the_trainer_has_no_batch_of_the_trainer(flag: str,
     other = read(command, {"tune.py": OWN_LOOP.replace("batch_size_per_device: int = 4, ", "")})
     assert other.plan.micro_batch == (2 if "batch" in flag else None)
     assert "plan.micro_batch" in complete(other).missing or other.plan.micro_batch == 2
+
+
+IN_FOLDER = (
+    "import sys, yaml\nfrom pathlib import Path\n"
+    "from transformers import AutoModelForSeq2SeqLM, Trainer, TrainingArguments\n"
+    "FOLDER = Path(__file__).parent / 'configs'\ncfg = yaml.safe_load(open(FOLDER / sys.argv[1]))\n"
+    "model = AutoModelForSeq2SeqLM.from_pretrained(cfg['checkpoint'])\n"
+    "Trainer(model=model, args=TrainingArguments(**cfg['training_args'])).train()\n"
+)
+
+
+@pytest.mark.parametrize(("folder", "is_read"), [("configs", True), ("others", False)])
+def test_a_file_of_settings_may_lie_in_the_folder_that_the_program_names(folder: str, *, is_read: bool) -> None:
+    settings = "checkpoint: our-lab/newsT5-base\ntraining_args:\n  per_device_train_batch_size: 16\n"
+    files = {"train.py": IN_FOLDER, f"{folder}/first.yaml": settings}
+    workload = read("torchrun --nproc_per_node=4 train.py first.yaml", files)
+    assert (workload.plan.micro_batch == 16) is is_read
+    assert (workload.model.name == "our-lab/newsT5-base") is is_read

@@ -19,6 +19,7 @@ from opsk.workload.public_models.measured import find_measured
         ("our-lab/distil-hubert-story", "facebook/wav2vec2-large-xlsr-53"),
         ("our-lab/story-gpt2", "gpt2-xl"),
         ("our-lab/StoryT5-base", "google/mt5-large"),
+        ("our-lab/opus-mt-xx-yy", "Helsinki-NLP/opus-mt-en-es"),
         ("our-lab/kobart-base", "facebook/mbart-large-50"),
         ("our-lab/newsBERT-110M", "roberta-large"),
     ],
@@ -43,6 +44,7 @@ def test_a_model_is_no_larger_than_the_largest_of_its_family(name: str, first: s
         "our-lab/bert-gpt2-story",  # an encoder and a decoder
         "our-lab/bert-custom",
         "our-lab/t5-xl",
+        "our-lab/opus-mt-tc-big-xx-yy",
     ],
 )
 def test_a_name_after_which_a_model_may_be_larger_tells_no_family(name: str) -> None:

@@ -6,6 +6,7 @@ import re
 
 from opsk.frameworks.settings.usual_settings import DATA_SETS, IMAGE_SIDES, MODELS
 from opsk.workload.measured_model import DATA_SET, INPUT_SIZE, LOCAL_LOSS
+from opsk.workload.public_models.family_limits import find_largest_of_family
 from opsk.workload.public_models.lookup import public_model
 from opsk.workload.public_models.measured import find_measured, is_public
 from opsk.workload.unstated.open_models import HAS_OTHER_PARTS
@@ -137,9 +138,15 @@ def _find_model(settings: ProgramSettings) -> Entry | None:
     for name in MODELS:
         named = settings.find((name,))
         value = named.value if named is not None and not named.why else None
-        if isinstance(value, str) and len(value) < MAX_NAME and is_public(value) and _is_used(name, settings):
+        is_name = isinstance(value, str) and len(value) < MAX_NAME and (is_public(value) or _is_of_family(value))
+        if is_name and _is_used(name, settings):
             return named
     return None
+
+
+def _is_of_family(name: str) -> bool:
+    """Return whether a name of the hub is one of a family of which the largest is known."""
+    return _HUB_NAME.fullmatch(name) is not None and bool(find_largest_of_family(name))
 
 
 def _is_used(name: str, settings: ProgramSettings) -> bool:

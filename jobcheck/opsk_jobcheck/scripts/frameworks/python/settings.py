@@ -44,6 +44,10 @@ MAX_PARTS = 3
 """Modules beside the program that are read with it."""
 MAX_FILES = 3
 """Files of settings that one command names and that are read."""
+_FILE_ALONE = re.compile(r"[\w-][\w.-]{0,100}\.(ya?ml|json|toml)")
+_CONFIG_FOLDER = re.compile(r"[\"'](?:\./)?((?:[\w-]{1,40}/){0,2}conf\w{0,10})(?=/?[\"']|/\{)")
+"""A folder of settings in the text of a program: ``"configs"``, ``f"configs/{name}"``."""
+MAX_FOLDERS, MAX_LINE = 2, 400
 MAX_ENTRIES = 2000
 MAX_DEPTH = 8
 _CONFIG = re.compile(r"[^=]*\.(ya?ml|json|toml)", re.DOTALL)
@@ -283,7 +287,7 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
             is_read = constants is not None and not constants.why
             why = "" if is_read else f"the settings are in {path.shown[:120]}, which opsk has not read"
         else:
-            config = reading.config(path, invocation)
+            config = _read_config(path, source, invocation, reading)
             settings.configs.append(config)
             settings.of_files += list(list_entries(config, limit=MAX_ENTRIES))
             why = config.why
@@ -300,6 +304,22 @@ def collect_settings(program: Program, invocation: Invocation, reading: Reading)
     if opaque and not settings.closed:
         settings.closed = f"it may be among words that cannot be told: {opaque[0].why}"
     return settings
+
+
+def _read_config(path: Text, source: PythonSource | None, invocation: Invocation, reading: Reading) -> ConfigFile:
+    """Return the settings of a file; one that is named alone may lie in the folder of such files that a program names.
+
+    ``train.py base.yaml`` with ``Path(__file__).parent / "configs"`` reads ``configs/base.yaml``.
+    """
+    config, name = reading.config(path, invocation), path.known or ""
+    if not config.why or not _FILE_ALONE.fullmatch(name) or source is None:
+        return config
+    folders = dict.fromkeys(match[1] for line in source.lines for match in _CONFIG_FOLDER.finditer(line[:MAX_LINE]))
+    for folder in list(folders)[:MAX_FOLDERS]:
+        other = reading.config(literal(f"{folder}/{name}", path.line), invocation)
+        if not other.why:
+            return other
+    return config
 
 
 def _list_abilities(reading: Reading) -> list[tuple[str, Entry]]:
