@@ -29,19 +29,22 @@ from opsk.costmodel.sizes.shape import ShapeColumns
 from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import (
     ADAPTER_FORMATS,
+    IS_WIDE,
     LORA_TARGETS,
     OFFLOADS,
     PRECISIONS,
     QKV_LAYOUTS,
+    STATES,
     BoolColumn,
     FloatColumn,
     PlanTable,
 )
-from opsk.workload.plan import AdapterFormat, LoraTargets, Offload, Precision, QkvLayout
+from opsk.workload.plan import AdapterFormat, LoraTargets, Offload, Precision, QkvLayout, States
 
 _HALF, _FULL = 2.0, 4.0
 """Bytes of an element in 16 bits and in fp32."""
 _QLORA_BITS = 4
+_AUTOCAST = STATES.index(States.AUTOCAST)
 _PACKED_LAYOUT = QKV_LAYOUTS.index(QkvLayout.PACKED)
 _MASK_BYTES = 1.0
 """Bytes of one element of a dropout's mask."""
@@ -58,6 +61,9 @@ EAGER_NORM_BYTES = 4.0
 4 + 2 against 2 bytes. Where its weight is frozen the normalised one is not stored."""
 FP32_STREAM_BYTES = 2.0
 """Extra bytes of an fp32 residual stream over a 16-bit one, wherever it is stored: by norms and checkpoints."""
+WIDE_SOFTMAX_BYTES = 4.0
+"""A softmax in fp32 of 16-bit scores is stored next to its 16-bit copy, which the values are multiplied by: autocast
+runs it so, and so do Llama's modules of Transformers (modeling_llama.py, ``eager_attention_forward``)."""
 LINGERING_BYTES = 4.0
 """Bytes an element of a layer's input that reentrant checkpoints of frozen FSDP units hold to the end of a backward.
 
@@ -131,7 +137,7 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     inputs = compute_stored_inputs(model, plans, shares, linear)
     eager = has_plain_modules(plans) & logical_not(plans.compiled)
     residual_extra = when(has_fp32_residual(model, plans, shares), FP32_STREAM_BYTES)
-    core = _attention_core(model, shares)
+    core = _attention_core(model, plans, shares)
     # a frozen norm stores its fp32 input only, which is the stream itself where that is in fp32
     eager_norm = EAGER_NORM_BYTES - where(shares.lora_rank > 0, size + residual_extra, 0.0)
     is_eager_norm = eager & logical_not(plans.fused_norms)
@@ -233,10 +239,16 @@ def _permuted_elements(plans: PlanTable, shares: Shares, output: FloatColumn) ->
     return where(kv < query, 0.0, 2.0 * kv) + when(plans.micro_batch > 1, output)
 
 
-def _attention_core(model: ShapeColumns, shares: Shares) -> FloatColumn:
+def _attention_core(model: ShapeColumns, plans: PlanTable, shares: Shares) -> FloatColumn:
     """Return what the attention core stores beyond its inputs and its output [bytes]."""
-    statistic = shares.tokens * (model.heads / shares.tp) * SOFTMAX_STATISTIC_BYTES
-    return where(model.flash_attention > 0, statistic, scores_bytes(model, shares))
+    heads = model.heads / shares.tp
+    statistic = shares.tokens * heads * SOFTMAX_STATISTIC_BYTES
+    scores = scores_bytes(model, shares)
+    is_wide = has_plain_modules(plans) & (model.flash_attention == 0) & logical_not(lookup(IS_WIDE, plans.precision))
+    if any_of(is_wide):
+        is_wide = is_wide & ((model.norm_bias == 0) | (plans.states == _AUTOCAST)) & logical_not(plans.compiled)
+        scores = scores + when(is_wide, WIDE_SOFTMAX_BYTES * shares.tokens * model.seq * heads)
+    return where(model.flash_attention > 0, statistic, scores)
 
 
 def _selected_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> FloatColumn:

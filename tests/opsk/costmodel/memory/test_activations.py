@@ -133,6 +133,25 @@ def test_fused_attention_keeps_statistics_instead_of_scores():
     assert stored[0] - stored[1] == 5 * 32 * 2048**2 - 4 * 32 * 2048
 
 
+@pytest.mark.parametrize(
+    ("norm_bias", "changes", "more"),
+    [
+        (False, {}, 4),  # Transformers' Llama
+        (True, {}, 0),
+        (True, {"states": States.AUTOCAST}, 4),
+        (True, {"states": States.AUTOCAST, "precision": Precision.FP32}, 0),
+        (False, {"compiled": True}, 0),
+        (False, {"software": Software.MEGATRON_CORE}, 0),
+    ],
+)
+def test_a_softmax_in_fp32_is_stored_beside_its_copy(norm_bias: bool, changes: dict[str, object], more: int):
+    plan = replace(Plan(software=Software.PYTORCH, states=States.PURE_16BIT, global_batch=1), **changes)  # type: ignore[arg-type]
+    model = replace(gpt(layers=4, hidden=4096, heads=32), norm_bias=norm_bias)
+    width = 4 if plan.precision is Precision.FP32 else 2
+    bare = _layer(replace(model, dropout=0.0), plan).attention_core[0]
+    assert bare == (width + more) * 32 * 2048**2
+
+
 def test_grouped_query_attention_keeps_narrow_keys_and_values(llama3_8b: ModelShape):
     # per token, 2 bytes each: 4 x 4096 outside, query and output 2 x 4096, key and value 2 x 1024, 3 x 14336; and the
     # fp32 statistics of 32 heads
