@@ -16,7 +16,7 @@ _SCRIPT_GOES_ON_BYTES = 8192
 _SETS_UP = re.compile(
     r": (?:line )?\d{1,6}: "
     r"(?:(?:cd|module|ml|source|conda|mamba|micromamba|pushd|ulimit|nvidia-smi|lscpu|numactl|ccache)\b"
-    r"|\S{0,200}(?:activate|\.sh|\.bashrc|profile): No such file)"
+    r"|\S{0,200}(?:activate|\.sh|\.bashrc|profile): No such file)|: \S{0,200}/(?:modulecmd|lmod)\S{0,8}: No such file"
 )
 _SET_UP_GOES_ON_LINES = 10
 """A command that only prepares is not what the job was for: this many lines below it were printed by something else."""

@@ -75,6 +75,11 @@ GOOD = {
     "a display that is not there, and a logger below it": "Unable to init server: Could not connect: refused\nWARNING:tensorflow:Using temporary folder\n",
     "words on a part that is not there": "TensorRT is not installed, using the default engine\n",
 }
+KILLED = "/var/spool/slurmd/job71/slurm_script: line 54: 2454094 Killed                  {program}\n"
+JUPYTER = "".join(
+    f"[I 20:4{minute}:22.584 NotebookApp] 302 GET /tree (192.168.212.63) 0.450000ms\n" for minute in range(10)
+)
+NO_MODULES = "/var/spool/slurmd/job71/slurm_script: /usr/bin/modulecmd: No such file or directory\n"
 NO_COMPILE = '  File "/home/ada/train.py", line 92\n    if crash =!= 1:\n             ^\nSyntaxError: invalid syntax\n'
 RAISED = (
     'Traceback (most recent call last):\n  File "/home/ada/train.py", line 88, in <module>\n    main()\n'
@@ -187,3 +192,22 @@ def test_an_exception_on_what_a_program_is_given_is_of_the_configuration(kind: s
     failure, raised = EXCEPTIONS[kind]
     top = RAISED.rpartition("AttributeError")[0]
     assert named(explain_text(tmp_path, HEAD + top + raised + "\n")) == failure
+
+
+@pytest.mark.parametrize(
+    "program", ["/home/ada/sim/build/accel-sim.out -config .", "./solve 1200", "STAR --runThreadN 8"]
+)
+def test_a_compiled_program_that_was_killed_ran_out_of_memory_perhaps(program: str, tmp_path: Path) -> None:
+    moved = "mv: cannot stat '/tmp/71.e6': No such file or directory\n"
+    report = explain_text(tmp_path, HEAD + KILLED.format(program=program) + moved)
+    assert report.root is not None
+    assert (named(report), report.root.confidence < 0.6) == ("host_memory", True)
+
+
+@pytest.mark.parametrize("program", ["./metrics_exporter --port 9100", "sleep 3600", "/opt/redis/bin/redis-server"])
+def test_what_a_script_starts_beside_its_program_and_kills_at_its_end_is_none(program: str, tmp_path: Path) -> None:
+    assert named(explain_text(tmp_path, HEAD + WORK + KILLED.format(program=program))) == ""
+
+
+def test_modules_that_are_not_there_ended_nothing_where_a_server_runs(tmp_path: Path) -> None:
+    assert named(explain_text(tmp_path, NO_MODULES + JUPYTER + JUPYTER)) == ""
