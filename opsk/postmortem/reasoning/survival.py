@@ -62,12 +62,17 @@ _OF_RAY = "ray."
 _WHILE_AT_WORK = (FailureClass.TIME_LIMIT, FailureClass.PREEMPTED)
 _OF_SET_UP = ("shell.", "packages.")
 """A script that one of its first lines ends does not work until its time is up."""
+_STAYS = frozenset(
+    (FailureClass.NUMERIC, FailureClass.CANCELLED, FailureClass.PREEMPTED, FailureClass.TIME_LIMIT,
+     FailureClass.COLLECTIVE_HANG)
+)  # fmt: skip
+"""No program works these off: numbers stay wrong, and who ends a job ends it whatever it still prints."""
 _ENDS_PROGRAMS = ("shell.", "args.", "build.", "process.", "program.", "launcher.", "slurm.", "mpi.", "batch.")
 """Families whose words are a program's last, or a launcher's or shell's on one that has ended."""
 _OF_A_TOOL = re.compile(
     r"(?:\S{0,200}/)?(?:gzip|gunzip|zcat|cp|mv|rm|rmdir|ls|cat|ln|mkdir|tar|unzip|find|grep|sed|awk|head|tail|wc|chmod"
     r"|chown|touch|du|df|stat|rsync|scp|wget|curl|git|cmp|diff|sort|md5sum|sha256sum|readlink|realpath|nvidia-smi|which)"
-    r": "
+    r": |cannot create directory ['‘]"
 )
 """A tool that a script or program called complains, and the caller goes on."""
 _ONLY_PREPARES, _ADVICE_BYTES = "shell.module_unknown", KIB
@@ -164,6 +169,7 @@ def demote_survived(
     for each in findings:
         often[each.source] += each.count if _is_failure_of_program(each) else 0
     of_several = _find_logs_of_several(ranks)
+    outlived = frozenset[str]() if has_failed else _find_outlived(findings, ranks) - of_several
 
     def goes_on(finding: Finding, timed_bytes: int = _GOES_ON_TIMED_BYTES) -> bool:
         source, last_order = finding.source, last.get(finding.source, -1)
@@ -220,6 +226,8 @@ def demote_survived(
         return goes_on(finding) or (is_followed and is_of_one)
 
     def judge(finding: Finding) -> Finding:
+        if finding.source in outlived and finding.origin is not Origin.KERNEL:
+            return _demote_outlived(finding)
         is_of_any = finding.signature in _LAST_WORDS_OF_ANY and finding.role is Role.ROOT and not has_failed
         if is_of_any and _find_last_step(finding.source, ranks) >= 0:
             return replace(finding, role=Role.CONFIRMATION)
@@ -238,6 +246,38 @@ def demote_survived(
         return replace(finding, role=Role.CONFIRMATION) if is_survived(finding) else finding
 
     return tuple(judge(each) for each in findings)
+
+
+def _find_outlived(findings: Sequence[Finding], ranks: Sequence[RankProgress]) -> frozenset[str]:
+    """Return the logs of one program that is at work to the end, long after anything in them failed.
+
+    Whatever failed there did not end it: a GPU, a link or a node that had would have.
+    """
+    failing: dict[str, list[Finding]] = defaultdict(list)
+    ends = _find_last(each for each in findings if each.role is Role.END)
+    for each in findings:
+        if each.origin is not Origin.KERNEL and (_shows_failure(each) or each.role is Role.CONFIRMATION):
+            failing[each.source].append(each)
+    outlived = set()
+    for source, those in failing.items():
+        last_order = max(map(_find_last_order, those))
+        rest_bytes = _find_size(source, ranks) - last_order
+        is_long = rest_bytes > (GOES_ON_BYTES if ends.get(source, -1) > last_order else _NEXT_JOB_BYTES)
+        if is_long and last_order < _find_ordinary(source, ranks) and not any(map(_ends_job_or_numbers, those)):
+            outlived.add(source)
+    return frozenset(outlived)
+
+
+def _ends_job_or_numbers(finding: Finding) -> bool:
+    """Return whether a finding tells that a job was ended, that numbers went wrong, or of one of several ranks."""
+    return finding.failure in _STAYS or finding.fields.get("level") == "JOB" or is_labelled(finding)
+
+
+def _demote_outlived(finding: Finding) -> Finding:
+    """Return what the program outlived as no cause, and as no sign that it ended."""
+    if finding.signature in REPORTS_OF_ENDS or (finding.role is Role.CONFIRMATION and finding.failure is not None):
+        return replace(finding, role=Role.ADVICE, failure=None)
+    return replace(finding, role=Role.CONFIRMATION) if finding.role in (Role.ROOT, Role.CASCADE) else finding
 
 
 def _is_failure_of_program(finding: Finding) -> bool:

@@ -249,3 +249,40 @@ def test_an_end_that_says_that_all_went_well_is_told(end: str, tmp_path: Path) -
 )
 def test_last_words_of_a_script_do_not_make_a_failure_good(text: str, tmp_path: Path) -> None:
     assert find_state(text, tmp_path) == "failed"
+
+
+def items(number: int) -> str:
+    return "".join(
+        f"[{each:05d}] evaluated item {each}: score 0.{each % 97:02d}, {each * 3} tokens\n" for each in range(number)
+    )
+
+
+OUTLIVED = (
+    "CUDA error: uncorrectable ECC error encountered",
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed.",
+    "[1699] [n1] transport/net_ib.cc:112 NCCL WARN NET/IB : Got completion from peer 10.0.0.1 with status=12 opcode=0 len=0",
+)
+
+
+@pytest.mark.parametrize("line", OUTLIVED)
+def test_what_a_program_works_on_after_for_long_did_not_end_it(line: str, tmp_path: Path) -> None:
+    text = items(60) + line + "\n"
+    assert find_class(text + items(1600), tmp_path) == ""
+    assert find_class(text + items(900) + "Results saved to out/results.json\n", tmp_path) == ""
+    assert find_class(text + items(20), tmp_path) != ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-02-03T10:00:00 DUE TO TIME LIMIT ***",
+        "loss is nan at step 12",
+    ],
+)
+def test_what_stays_is_outlived_by_nobody(line: str, tmp_path: Path) -> None:
+    assert find_class(items(60) + line + "\n" + items(900) + "Results saved to out/results.json\n", tmp_path) != ""
+
+
+def test_a_tool_that_could_not_make_its_folder_ends_no_program(tmp_path: Path) -> None:
+    text = "cannot create directory ‘/.mozilla’: Permission denied\n" + lines(8)
+    assert find_class(text, tmp_path) == ""
