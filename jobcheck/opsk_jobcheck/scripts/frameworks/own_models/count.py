@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -191,8 +192,17 @@ def _name_public_models(files: Sequence[File]) -> bool:
     """Return whether a program imports public models, or calls what makes one."""
     names = (name for file in files for name in file.imports.values())
     imported = any(_PUBLIC.search(name) and find_stand_in(name.replace(":", ".")) is None for name in names)
+    own = {name for file in files for name in file.nodes} | {
+        part.name
+        for file in files
+        for row in file.nodes.values()
+        for node in row
+        if isinstance(node, ast.ClassDef)
+        for part in node.body
+        if isinstance(part, ast.FunctionDef)
+    }
     called = (name for file in files for calls in file.digest.calls.values() for name, _ in calls)
-    return imported or any(_MAKES_PUBLIC.fullmatch(name) for name in called)
+    return imported or any(name not in own and _MAKES_PUBLIC.fullmatch(name) for name in called)
 
 
 def _count(machine: TrainingSteps) -> Count:

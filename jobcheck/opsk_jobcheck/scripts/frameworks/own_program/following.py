@@ -32,7 +32,18 @@ from opsk_jobcheck.scripts.settings.config_file import ConfigFile
 from opsk_jobcheck.scripts.settings.reader import Reading
 
 _PACKAGES = frozenset(
-    {"torch", "pytorch_lightning", "lightning", "transformers", "trl", "accelerate", "timm", "unsloth"}
+    {
+        "torch",
+        "pytorch_lightning",
+        "lightning",
+        "transformers",
+        "trl",
+        "accelerate",
+        "timm",
+        "unsloth",
+        "tensorflow",
+        "keras",
+    }
 )
 _DECIDES = re.compile(
     r"(per_device_train_|train_|micro_)?batch_size|gradient_(accumulation_steps|checkpointing)|bf16|fp16|optim|r"

@@ -14,7 +14,7 @@ from opsk_jobcheck.scripts.frameworks.own_models.names import NO_CALL
 from opsk_jobcheck.scripts.frameworks.own_models.statements import iterate
 from opsk_jobcheck.scripts.frameworks.own_models.tensors.step_memory import StepMemory
 from opsk_jobcheck.scripts.frameworks.own_models.tensors.tensors import make_tensor
-from opsk_jobcheck.scripts.frameworks.own_models.training.data_sets import DataSets
+from opsk_jobcheck.scripts.frameworks.own_models.training.keras_models import KerasModels
 from opsk_jobcheck.scripts.frameworks.own_models.training.made import is_data, is_made
 from opsk_jobcheck.scripts.frameworks.own_models.training.tensor_values import list_tensors
 from opsk_jobcheck.scripts.frameworks.own_models.training.usual_inputs import Inputs, make_usual_input
@@ -59,7 +59,7 @@ _REPEATS = "how often line "
 _LOADERS = ("train_dataloaders", "train_dataloader", "train_loader", "datamodule")
 
 
-class TrainingSteps(DataSets):
+class TrainingSteps(KerasModels):
     """Follows training loops; what they set counts no more afterwards."""
 
     def __init__(
@@ -68,7 +68,6 @@ class TrainingSteps(DataSets):
         super().__init__(files, settings, max_steps)
         self.inputs = inputs or Inputs()
         self.has_input, self.is_usual = False, False
-        self.has_lost_model = False
         self.step_memories: list[StepMemory] = []
         self.step_reasons: list[str] = []
         self.is_in_loop, self.is_sure_loop = False, False
