@@ -24,6 +24,7 @@ from opsk.workload.plan import Plan, Precision
 from opsk.workload.public_models.tower_limits import OPEN_TOWER, TowerLimit, limit_tower
 from opsk.workload.roles import complete_roles
 from opsk.workload.smallest_case import find_smallest_case
+from opsk.workload.unstated.open_sizes import find_open_input, state_sizes
 from opsk.workload.workload import Workload
 from opsk.workload.worst_case import WorstCase, find_worst_case
 from opsk_jobcheck.advice.advice import Advice
@@ -104,9 +105,13 @@ def predict_limit(workload: Workload, bare: Advice, efficiency: Efficiency) -> L
     """Return the prediction of the largest case of a workload; ``None`` where that is not known."""
     if bare.cluster is None or not bare.is_gpu_known:
         return None
-    case = find_worst_case(workload)
+    row = find_open_input(workload)
+    case = find_worst_case(workload if row is None else state_sizes(workload, {row.field: row.generous}))
     if case is None:
         return None
+    if row is not None:
+        why = f"rarely more, usually {row.typical}"
+        case = replace(case, assumed=(*case.assumed, Assumption(field=row.field, value=row.generous, why=why)))
     try:
         rows = [
             (entry, _predict_models(case, entry.model, entry.plan, bare.cluster, efficiency))

@@ -96,10 +96,12 @@ def find_open_input(workload: Workload) -> OpenSize | None:
     """Return the size of the images, or sounds, of a measured model where nothing states it, nor the model's name."""
     name, options = workload.model.name or "", dict(workload.options)
     measured = find_measured(name) if name and public_model(name) is None else None
-    if measured is None or measured.unit is Unit.WINDOWS or INPUT_SIZE in options or _NAMES_SIZE.search(name):
+    if measured is None or measured.unit is Unit.WINDOWS or INPUT_SIZE in options:
         return None
     task = _find_measured_task(measured)
     is_image = measured.unit is Unit.PIXELS
+    if is_image and _NAMES_SIZE.search(name):
+        return None
     span = find_range(Size.IMAGE_SIDE if is_image else Size.SOUND_SECONDS, task) if task is not None else None
     if span is None:
         return None

@@ -427,3 +427,16 @@ def test_a_program_with_the_flags_of_the_trainer_that_is_not_at_hand_may_have_se
     assert advice.verdict is verdict
     if verdict is Verdict.FITS:
         assert next(entry.value for entry in advice.assumed if entry.field == "plan.micro_batch") == 8 * 8
+
+
+def test_sounds_and_images_whose_size_is_stated_nowhere_are_as_large_as_they_rarely_are() -> None:
+    source = (
+        "from transformers import Trainer, TrainingArguments, Wav2Vec2ForCTC\n"
+        "model = Wav2Vec2ForCTC.from_pretrained('facebook/wav2vec2-base')\n"
+        "a = TrainingArguments('out', per_device_train_batch_size=2, fp16=True)\nTrainer(model=model, args=a).train()\n"
+    )
+    advice = advise("#!/bin/bash\n#SBATCH --gres=gpu:2\npython train.py\n", source)
+    assert (advice.verdict, advice.is_limit) == (Verdict.FITS, True)
+    longest = [entry for entry in advice.assumed if entry.field == "model.input"]
+    assert longest
+    assert int(str(longest[0].value)) > 10  # the seconds for which it was measured

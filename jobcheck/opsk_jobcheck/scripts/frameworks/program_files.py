@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping
 from functools import partial
 
 from opsk_jobcheck.scripts.bash.values import Invocation, Text, literal
-from opsk_jobcheck.scripts.launchers.programs import Program
+from opsk_jobcheck.scripts.launchers.programs import Program, list_base_names
 from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
 from opsk_jobcheck.scripts.settings.hydra_config import Composed, compose, find_hydra
 from opsk_jobcheck.scripts.settings.reader import Reading
+
+PROJECT = "pyproject.toml"
+MAX_LAUNCHER_WORDS = 8
+"""Words of a command among which its own name is looked for."""
+_TRAINS = re.compile(r"train|tune|sft|dpo|grpo|fit(\W|_|$)", re.IGNORECASE)
+_SCRIPTS = (("project", "scripts"), ("tool", "poetry", "scripts"))
+_TARGET = re.compile(r"([\w.]{1,100}):(?:([\w.]{1,100})\.)?\w{1,100}")
+"""The function that a command starts: its module behind a colon or before, ``mine:train.main``."""
 
 
 def list_programs(program: Program, invocation: Invocation) -> list[Text]:
@@ -27,6 +36,27 @@ def list_programs(program: Program, invocation: Invocation) -> list[Text]:
     name = program.name.replace(".", "/")
     files = (f"{name}.py", f"{name}/__main__.py", f"src/{name}.py", f"src/{name}/__main__.py")
     return [literal(file, invocation.line) for file in files]
+
+
+def find_console_program(invocation: Invocation, reading: Reading) -> Program | None:
+    """Return the module that a command of the user's project starts, as ``pyproject.toml`` names it; else ``None``.
+
+    ``my-train --lr 1e-4`` with ``my-train = "mine.train:main"`` under ``[project.scripts]`` starts ``mine.train``.
+    """
+    names = list_base_names(invocation)[:MAX_LAUNCHER_WORDS]
+    if not any(map(_TRAINS.search, names)):
+        return None
+    config = reading.config(literal(PROJECT, invocation.line), invocation)
+    for index, name in enumerate(names):
+        entry = next((row for path in _SCRIPTS if (row := config.entry(*path, name)) is not None), None)
+        match = _TARGET.fullmatch(entry.value) if entry is not None and isinstance(entry.value, str) else None
+        if match is not None:
+            module = f"{match[1]}.{match[2]}" if match[2] else match[1]
+            words = invocation.words[index + 1 :]
+            program = Program(name=module, is_module=True, words=words, invocation=invocation)
+            invocation.facts["program"] = program
+            return program
+    return None
 
 
 def read_text(path: Text, invocation: Invocation, reading: Reading) -> tuple[str | None, str]:

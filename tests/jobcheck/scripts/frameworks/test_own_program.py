@@ -744,3 +744,18 @@ def test_a_file_of_settings_may_lie_in_the_folder_that_the_program_names(folder:
     workload = read("torchrun --nproc_per_node=4 train.py first.yaml", files)
     assert (workload.plan.micro_batch == 16) is is_read
     assert (workload.model.name == "our-lab/newsT5-base") is is_read
+
+
+@pytest.mark.parametrize(
+    ("target", "place"),
+    [
+        ("mine.first:main", "src/mine/first.py"),
+        ("mine:first.main", "mine/first.py"),  # an attribute of the package
+    ],
+)
+def test_a_command_of_the_project_starts_the_module_that_its_settings_name(target: str, place: str) -> None:
+    project = f'[project]\nname = "mine"\n\n[project.scripts]\nmy-train = "{target}"\n'
+    words = "uv run my-train --max_seq_length 512"
+    assert "pyproject.toml" in read(words).missing_files
+    workload = read(words, {"pyproject.toml": project, place: TRAINER})
+    assert (workload.model.name, workload.model.seq) == ("meta-llama/Llama-2-7b-hf", 512)

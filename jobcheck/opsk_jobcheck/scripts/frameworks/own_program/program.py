@@ -57,6 +57,7 @@ from opsk_jobcheck.scripts.frameworks.own_program.samples import check_samples, 
 from opsk_jobcheck.scripts.frameworks.own_program.sentence_encoders import is_sentence_encoder
 from opsk_jobcheck.scripts.frameworks.own_program.text_lengths import cuts_texts, find_text_length
 from opsk_jobcheck.scripts.frameworks.own_program.worst_case import check_loading, state_worst_case
+from opsk_jobcheck.scripts.frameworks.program_files import find_console_program
 from opsk_jobcheck.scripts.frameworks.python.recipes import (
     RECIPE_FRAMEWORKS,
     find_recipe_framework,
@@ -115,7 +116,7 @@ def read_own_program(invocation: Invocation, reading: Reading, *, tasks: int | N
     tasks
         The tasks of a node, where that is known.
     """
-    program = find_program(invocation)
+    program = find_program(invocation) or find_console_program(invocation, reading)
     if program is None:
         return ""
     settings = collect_settings(program, invocation, reading)
