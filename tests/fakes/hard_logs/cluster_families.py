@@ -69,6 +69,14 @@ CLUSTER_FAMILIES: tuple[Family, ...] = (
         ),
     ),
     Family(
+        failure="software",
+        source="Open MPI ompi/mpi/help-mpi-runtime.txt",
+        messages=(
+            "Open MPI has detected that this process has attempted to initialize\nMPI (via MPI_INIT or MPI_INIT_THREAD) more than once.  This is\nerroneous.",
+            "The function MPI_FINALIZE was invoked before MPI was initialized in a\nprocess on host {node}, PID 3112.",
+        ),
+    ),
+    Family(
         failure="node",
         source="LSF bjobs exit reasons; OpenPBS src/resmom/mom_comm.c; HTCondor job event log; flux-core; kubernetes nodelifecycle; MPICH hydra; ray monitor, gcs_actor_manager, exceptions.py",
         messages=(
@@ -151,13 +159,15 @@ CLUSTER_FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         failure="fabric",
-        source="ucx src/uct/ib/rc/verbs, base/ib_device.c, base/ib_iface.c; Open MPI pml/ucx; uccl rdma_io.cc; nccl src/transport/net_ib",
+        source="ucx src/uct/ib/rc/verbs, base/ib_device.c, base/ib_iface.c; Open MPI pml/ucx; uccl rdma_io.cc; nccl src/transport/net_ib; Open MPI mtl/psm2; libfabric prov/cxi",
         messages=(
             "[1767607200.100000] [{node}:3112 :0]   rc_verbs_iface.c:93   UCX  ERROR send completion with error: transport retry counter exceeded vendor_err 0x81",
             "[{node}:3112:0:3112] rc_verbs_iface.c:63   FATAL: send completion with error: transport retry counter exceeded",
             "[1767607200.100000] [{node}:3112 :0]   dc_verbs.c:633  UCX  ERROR Send completion with error on qp 0x10e55: transport retry counter exceeded syndrome 0x81",
             "[1767607200.100000] [{node}:3112 :0]   ib_device.c:500  UCX  ERROR IB Async event on mlx5_0: port error on port 1",
             "[1767607200.100000] [{node}:3112 :0]   ib_iface.c:1055 UCX  ERROR failed to create UD QP TX wr:256 sge:6 inl:64 resp:0 RX wr:4096 sge:1 resp:0: Cannot allocate memory",
+            "Error 9 occurred in attempting to make network progress (psm2_mq_ipeek).",
+            "libfabric:3112:1767607200::cxi:core:cxip_evtq_event_handler():340<critical> {node}: Command failure: cq=3 target=1 fail_loc=8 cmd_type=1 cmd_size=2 opcode=4",
             "[{node}:3112] pml_ucx.c:996  Error: ucx send failed: Endpoint timeout",
             "[1767607200.100000] [{node}:3112 :0]   rc_iface.c:943  UCX  ERROR error modifying QP to RTR: Connection timed out",
             "{node}:3112:3390 [1] transport/net_ib/p2p.cc:854 NCCL WARN NET/IB: Got CQE with error (devIndex=0, req=0x7f1a2b3c, wr_id=3, qp_num=77)",
@@ -175,7 +185,7 @@ CLUSTER_FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         failure="config",
-        source="ucx ucp_context.c, select.c; libtpu; kubernetes pkg/kubelet/images, pkg/scheduler; OpenPBS; FlexNet, CPLEX, MOSEK, STAR-CCM+; apptainer, shifter, sarus; MPICH",
+        source="ucx ucp_context.c, select.c; libtpu; kubernetes pkg/kubelet/images, pkg/scheduler; OpenPBS; FlexNet, CPLEX, MOSEK, STAR-CCM+; apptainer, shifter, sarus; MPICH; Open MPI opal/mca/shmem, help-mpi-runtime.txt",
         messages=(
             "[1767607200.100000] [{node}:3112 :0]   ucp_context.c:1100 UCX  ERROR network device 'mlx5_9:1' is not available, please use one or more of: 'mlx5_0:1'(IB)",
             "RuntimeError: Unable to initialize backend 'tpu': ABORTED: The TPU is already in use by process with pid 3112. Not attempting to load libtpu.so in this process.",
@@ -189,6 +199,8 @@ CLUSTER_FAMILIES: tuple[Family, ...] = (
             "CPLEX Error  32201: ILM Error 16: license not found",
             "mosek.Error: rescode.err_missing_license_file(1008): License cannot be located.",
             "container creation failed: mount hook function failure: mount /proc/self/fd/3, kernel reported a bad superblock for squashfs image partition",
+            "It appears as if there is not enough space for /tmp/ompi.{node}/shared_mem (the shared-memory backing\nfile). It is likely that your MPI job will now either abort or experience\nperformance degradation.",
+            "No PMIx server was reachable, but a PMI1/2 was detected.\nIf srun is being used to launch application, 16 singletons will be started.",
             "MPID_Init(1369).......: PMI2 Job_GetId returned 14",
         ),
     ),

@@ -1116,4 +1116,16 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "[1767607200.1] [n7:1234 :0]  rc_iface.c:943  UCX  ERROR error modifying QP to RTR: Connection timed out",
         "[1767607200.1] [n7:1234 :0]  ib_md.c:560  UCX  ERROR ibv_dereg_mr() failed: Invalid argument",
     ),
+    "mpi.device_failed": (
+        "Error 9 occurred in attempting to make network progress (psm2_mq_ipeek).",
+        "psm2_mq_ipeek took 3 us",
+    ),
+    "mpi.called_wrongly": (
+        "The function MPI_FINALIZE was invoked before MPI was initialized in a",
+        "This usually reflects an error in the adapter",
+    ),
+    "mpi.segment_refused": (
+        "It appears as if there is not enough space for /tmp/x (the shared-memory backing",
+        "shared-memory backing files are in /tmp",
+    ),
 }
