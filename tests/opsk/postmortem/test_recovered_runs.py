@@ -152,6 +152,19 @@ RECOVERED = {
     "a package that pip built in another way": (
         "  ERROR: Failed building wheel for x\n  Running setup.py clean for x\nFailed to build x\n  Running setup.py install for x ... done\nSuccessfully installed x-1.0\n"
     ),
+    "what a history, a help text and an answer say of memory": (
+        "commit 1a2b3c\n    Fix CUDA out of memory in evaluation\n  --oom   what to do on CUDA out of memory\n"
+        "slurmstepd: error: Detected 1 oom_kill event means that your job ran out of memory.\n" + lines(8)
+    ),
+    "a test that panics as it should": (
+        "running 2 tests\nthread 'panics' panicked at 'boom', src/lib.rs:3:5\ntest panics - should panic ... ok\n"
+        "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n"
+    ),
+    "a task of a workflow that failed once": (
+        "[2026-02-03 10:00:00,000] {taskinstance.py:1} ERROR - Task failed with exception\n" + traced("ConnectionError: refused\n")
+        + "[2026-02-03 10:05:00,000] {taskinstance.py:3} INFO - Starting attempt 2 of 3\n[2026-02-03 10:06:00,000] {taskinstance.py:4} INFO - Marking task as SUCCESS. dag_id=x\n"
+    ),
+    "a target whose name alarms": "[ 50%] Building CXX object fatal.o\n[100%] Built target fatal\n",
     "scripts without the sign of their first line": (
         "run1_4.qsub: line 1: !/usr/bin/bash: No such file or directory\n" + lines(6) + "Launcher: Done. Job exited without errors\n"
     ),
