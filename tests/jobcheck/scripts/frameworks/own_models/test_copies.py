@@ -97,3 +97,9 @@ def test_the_batch_is_known_where_each_loader_that_is_trained_with_tells_it(
     followed = follow(LOOP.format(loaders=loaders, loader=loader))
     assert followed.is_batch_known is is_known
     assert followed.batch_size == (32 if is_known else 0)
+
+
+def test_a_loader_of_graphs_tells_the_batch_alone() -> None:
+    loaders = "from torch_geometric.loader import DataLoader\nloader = DataLoader(get_graphs(), **{'batch_size': 8})"
+    followed = follow(LOOP.format(loaders=loaders, loader="loader"))
+    assert (followed.is_batch_known, followed.batch_size) == (True, 8)

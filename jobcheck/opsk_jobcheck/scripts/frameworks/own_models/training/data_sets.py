@@ -59,6 +59,8 @@ _IMAGES: Mapping[str, Shape] = MappingProxyType(
     }
 )
 """Data sets of torchvision by the channels, height and width of their images."""
+_OF_GRAPHS = frozenset({"GraphDataLoader"})
+"""Loaders whose batches are one graph."""
 _LABELS = (0, "target_transform")
 _BASES = ("Dataset", "IterableDataset", "LightningDataModule", "DataModule", "VisionDataset", "TensorDataset")
 _NUMPY = ("zeros", "ones", "empty", "full", "random.rand", "random.randn", "random.random", "random.normal")
@@ -162,7 +164,7 @@ class DataSets(Forward):
             parts = positional[1] if len(positional) > 1 else keywords.get("lengths")
             count = len(parts) if isinstance(parts, list | tuple) else 2
             return [Made("Subset", positional[:1])] * count
-        return Made(last, positional, keywords)
+        return Made("GraphDataLoader" if name.startswith("torch_geometric.") else last, positional, keywords)
 
     def call_method(
         self, owner: Any, name: str, positional: list[Any], keywords: dict[str, Any], node: ast.Call, frame: Frame
@@ -227,6 +229,8 @@ class DataSets(Forward):
             self.has_open_batch = True
         if count:
             self.batch_sizes.add(count)
+        if loader.name in _OF_GRAPHS:
+            return DATA
         sample = self.make_sample(loader.get(0, "dataset"), frame)
         if size is None:  # the data set makes whole batches
             return sample

@@ -12,7 +12,8 @@ from opsk_jobcheck.scripts.frameworks.own_models.values import DATA, Shape, list
 MAKES_DATA = re.compile(
     r"torchvision\.(transforms|datasets)\.(\w+\.)*[A-Z]\w*|torch\.utils\.data\.(\w+\.)*([A-Z]\w*|random_split)"
     r"|PIL\.Image\.(open|fromarray|new)|Image\.(open|fromarray|new)|(tqdm\.)*(tqdm|auto\.tqdm|rich\.tqdm)|rich\.progress\.track"
-    r"|itertools\.(cycle|islice)"
+    r"|itertools\.(cycle|islice)|monai\.data\.(\w+\.)*(Thread)?DataLoader"
+    r"|torch_geometric\.(data|loader)\.(\w+\.)*(Dense)?DataLoader|dgl\.dataloading\.(\w+\.)*GraphDataLoader"
 )
 """Functions and classes of packages whose results are data sets, or what is made of them."""
 PASSES_ON = frozenset({"tqdm", "cycle", "islice", "iter", "track", "prepare", "setup_dataloaders"})
