@@ -26,6 +26,7 @@ from opsk.postmortem.logs.scripts import (
     SURVIVED_BY_SCRIPTS,
     find_trifle,
     goes_on,
+    is_killed_last,
     is_last_word,
     is_near_end,
     is_stopped_server,
@@ -41,7 +42,7 @@ _NO_NUMBER = "train.nan_loss"
 _BROKEN_FILE = "storage.broken_file"
 _FROM_PARENT, _PARENT_BYTES = b"reduction.pickle.load(from_parent)", 240
 """Python's multiprocessing reads what a new process is to do (multiprocessing/spawn.py)."""
-_AT_THE_END = "tail"
+_AT_THE_END, _KILLED = "tail", "process.killed"
 _MAX_LAST_WORDS = 2
 """What a program says more often it does not end by."""
 _APART_BYTES = 160
@@ -246,6 +247,8 @@ def _read_match(piece: Piece, signature: Signature, end: int, number: int, state
         fields |= find_trifle(piece, line)
     if is_stopped_server(piece, line) or is_unraisable(piece.data, line):
         role = Role.ADVICE
+    elif signature.id == _KILLED and is_killed_last(piece, line):
+        fields.setdefault("end", "Killed")
     if signature.follow == "last" and not (
         is_last_word(piece, line) and state.gathered.total(signature.id) <= _MAX_LAST_WORDS
     ):

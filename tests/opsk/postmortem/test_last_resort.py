@@ -195,7 +195,7 @@ def test_an_exception_on_what_a_program_is_given_is_of_the_configuration(kind: s
 
 
 @pytest.mark.parametrize(
-    "program", ["/home/ada/sim/build/accel-sim.out -config .", "./solve 1200", "STAR --runThreadN 8"]
+    "program", ["/home/ada/sim/build/accel-sim.out -config .", "./solve 1200", "STAR --runThreadN 8", "my_tool --big"]
 )
 def test_a_compiled_program_that_was_killed_ran_out_of_memory_perhaps(program: str, tmp_path: Path) -> None:
     moved = "mv: cannot stat '/tmp/71.e6': No such file or directory\n"

@@ -221,7 +221,7 @@ def test_who_did_not_come_is_told_though_it_told_of_a_failure(tmp_path: Path) ->
 
 def test_a_failure_without_a_cause_says_what_is_missing(tmp_path: Path) -> None:
     _, report = read(
-        tmp_path, steps(1, 3) + "/var/spool/slurmd/job00191/slurm_script: line 28:  8156 Killed   my_tool --big\n"
+        tmp_path, steps(1, 3) + "/var/spool/slurmd/job00191/slurm_script: line 28:  8156 Killed   ngrok http 80\n"
     )
     assert (report.state, report.root) == ("failed", None)
     assert {each.what for each in report.missing} >= {"Slurm's record of the job", "kernel logs of the job's nodes"}
