@@ -180,12 +180,15 @@ def compute_peaks(
 
 
 def _give_back(peaks: Peaks, capacity_bytes: FloatColumn) -> Peaks:
-    """Return the peaks with no more cached blocks than the GPU has room for: the allocator gives them back at need."""
+    """Return the peaks with no more cached blocks than the GPU has room for: the allocator gives them back at need.
+
+    What does not fit even without them keeps them.
+    """
     held = peaks.cached - peaks.allocated + peaks.fragments
-    room = maximum(capacity_bytes - (peaks.device - held), 0.0)
-    if not any_of(held > room):
+    room = capacity_bytes - (peaks.device - held)
+    if not any_of((room >= 0) & (held > room)):
         return peaks
-    share = minimum(room / maximum(held, 1.0), 1.0)
+    share = where(room >= 0, minimum(room / maximum(held, 1.0), 1.0), 1.0)
     cached, fragments = peaks.allocated + share * (peaks.cached - peaks.allocated), share * peaks.fragments
     return replace(peaks, cached=cached, fragments=fragments, device=peaks.device - (1.0 - share) * held)
 

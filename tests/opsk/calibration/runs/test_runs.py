@@ -286,7 +286,13 @@ def test_a_usual_batch_that_does_not_fit_was_smaller() -> None:
         "seq_len": "16384",
         "layers": "4",
     }
-    columns |= {"micro_batch": "", "global_batch": "", "recompute": "full", "sharding": "zero3/fsdp"}
+    columns |= {
+        "source_date": "2025-01",
+        "micro_batch": "",
+        "global_batch": "",
+        "recompute": "full",
+        "sharding": "zero3/fsdp",
+    }
     run = one(**columns)
     assert run.plan.micro_batch < 8
     assert one(**{**columns, "seq_len": "512"}).plan.micro_batch == 8
