@@ -25,20 +25,20 @@ def advise(batch: int, length: int, more: str = "") -> Advice:
 
 
 def test_a_job_that_fits_with_texts_as_long_as_nearly_all_are_is_not_said_to_run_out() -> None:
-    advice = advise(1, 131_072)
+    advice = advise(1, 524_288)
     assert advice.verdict is Verdict.UNKNOWN
     assert advice.room is not None
     assert (advice.room.field, advice.room.micro_batch) == (SEQ, 1)
-    assert any("cut at 131,072 tokens" in why for why in advice.why_unknown)
+    assert any("cut at 524,288 tokens" in why for why in advice.why_unknown)
     assert any(f"fits up to seq {advice.room.value}" in row for row in lines(advice))
 
 
 @pytest.mark.parametrize(
     ("batch", "length", "more"),
     [
-        (1, 131_072, "--packing true"),  # each sample is as long
-        (1, 131_072, "--packing $1"),
-        (64, 131_072, ""),  # short texts do not fit either
+        (1, 524_288, "--packing true"),  # each sample is as long
+        (1, 524_288, "--packing $1"),
+        (64, 524_288, ""),  # short texts do not fit either
         (64, 8192, ""),  # no longer than many are
     ],
 )
