@@ -208,12 +208,15 @@ def _build_cases(runs: Sequence[TimedRun]) -> list[Case]:
 def _describe_fit(runs: Sequence[TimedRun], fit: Fit, base: Efficiency | None) -> str:
     """Describe the runs of a fit, in one line."""
     sources = sorted({run.source for run, weight in zip(runs, fit.weights, strict=True) if weight > 0})
-    text = f"{np.count_nonzero(fit.weights)} timed runs of {len(sources)} sources: {', '.join(sources)}"
+    text = f"{np.count_nonzero(fit.weights)} timed runs of {len(sources)} sources"
+    text += f": {', '.join(sources)}" if len(sources) <= MAX_NAMED else ""
     return text if base is None else f"{text}; from the fit to {base.fit}"[:MAX_TEXT]
 
 
 _SITE_FIELDS = frozenset({"time_run_log_sigma", "memory_run_log_sigma", "time_jobs", "memory_jobs"})
 """Fields of an offset that only a site's jobs give; without any they are not written."""
+MAX_NAMED = 40
+"""Most sources that a description names: a longer list is of published runs, which a table has."""
 MAX_TEXT = 2000
 """Longest description that an efficiency file may have."""
 

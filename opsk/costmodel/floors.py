@@ -33,7 +33,7 @@ from opsk.costmodel.elementwise import any_of, to_float
 from opsk.costmodel.machine import STATE_FRACTIONS, Machine, build_machine
 from opsk.costmodel.memory.activations import layer_bytes
 from opsk.costmodel.memory.modules import moves_activations
-from opsk.costmodel.memory.peak import compute_buffers, compute_peaks, nccl_bytes
+from opsk.costmodel.memory.peak import PLAIN_MODULES_FRAGMENTATION, compute_buffers, compute_peaks, nccl_bytes
 from opsk.costmodel.memory.states import state_bytes
 from opsk.costmodel.sizes.flops import step_flop
 from opsk.costmodel.sizes.parameters import ParameterCount, count_parameters
@@ -286,7 +286,8 @@ def _min_device_bytes(family: _Family) -> tuple[FloatColumn, FloatColumn]:
 
 def _max_overhead(efficiency: Efficiency) -> float:
     """Return the largest ratio of allocated to needed memory of a stage, without the optimizer step."""
-    return 1.0 + efficiency.memory.slack_fraction + efficiency.memory.fragmentation_fraction
+    fragmentation = max(efficiency.memory.fragmentation_fraction, PLAIN_MODULES_FRAGMENTATION)
+    return 1.0 + efficiency.memory.slack_fraction + fragmentation
 
 
 def _build_family(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency) -> _Family:

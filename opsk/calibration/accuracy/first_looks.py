@@ -82,6 +82,12 @@ def read_first_looks(path: Path) -> tuple[FirstLook, ...]:
         raise InputError(f"{path}: line {reader.line_num}: {error}"[:300], hint="correct the row") from error
 
 
+def select_newest_sources(looks: Sequence[FirstLook]) -> frozenset[str]:
+    """Return the sources of the newest look, which a fit leaves out: they tell how good it is."""
+    newest = max((look.look for look in looks), default=0)
+    return frozenset(look.source for look in looks if look.look == newest)
+
+
 def _parse_row(row: Mapping[str, str | None]) -> FirstLook:
     """Return one row; `ValueError` says what is wrong with it."""
     cells = {name: (row[name] or "").strip() for name in COLUMNS}

@@ -84,6 +84,7 @@ class Prior:
 
 _ENDINGS: tuple[tuple[str, Scale, float, float, float], ...] = (
     ("straggler_fraction", Scale.LINEAR, 0.01, 0.0, 0.2),
+    ("trainer_fraction", Scale.LINEAR, 0.1, 0.0, 0.5),
     ("_overlap", Scale.LINEAR, 0.3, 0.0, 1.0),
     ("_fraction", Scale.LOGIT, 0.7, 0.0, 1.0),
     ("_size", Scale.LOG, 0.7, 0.0, math.inf),

@@ -132,6 +132,8 @@ PRIORS: Mapping[str, Prior] = MappingProxyType(
         "software.tp_overlap": _overlap(0.5, 0.3, ANY),
         "software.cp_overlap": _overlap(0.8, 0.2, RING),
         "software.ep_overlap": _overlap(0.3, 0.3, ANY),
+        # of the parameters, only how much programs with a trainer and those without one are off tells it
+        "software.trainer_fraction": _overlap(0.0, 0.2, ANY, high=0.5),
         "software.straggler_fraction": _overlap(0.005, 0.004, SLOWEST, high=0.1),
         # nccl-tests: all_reduce busbw of 8 A100 about 230 of 300 GB/s, of 8 H100 about 360 of 450; rails 85 to 97 %
         "links.hb_fraction": _fraction(0.78, 0.36, NCCL),

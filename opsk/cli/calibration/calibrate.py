@@ -16,7 +16,7 @@ from rich.text import Text
 
 from opsk.app.learning.store_jobs import read_store_jobs, require_jobs
 from opsk.app.site_store import open_site_store
-from opsk.calibration.accuracy.first_looks import read_first_looks
+from opsk.calibration.accuracy.first_looks import read_first_looks, select_newest_sources
 from opsk.calibration.calibration import calibrate as find_parameters
 from opsk.calibration.calibration import calibration_document, render_calibration
 from opsk.calibration.fitting.fit import FitSettings, Start
@@ -33,7 +33,7 @@ MAX_PROCESSES = 8
 
 
 @click.command()
-@click.argument("runs_file", required=False, metavar="[RUNS.csv]", type=click.Path(path_type=Path))
+@click.argument("runs_files", nargs=-1, metavar="[RUNS.csv]...", type=click.Path(path_type=Path))
 @click.option("--from-store", is_flag=True, help="Take jobs of the site's store that ran well too.")
 @click.option(
     "--probe",
@@ -74,7 +74,8 @@ MAX_PROCESSES = 8
     "first_looks_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Errors of sources that nobody had seen (CSV): with --from-priors, ranges are made to hold these as well.",
+    help="Errors of sources that nobody had seen (CSV): with --from-priors, ranges are made to hold these as well."
+    " Runs of the newest look are not fitted to: they test the fit.",
 )
 @click.option(
     "--most-assumed",
@@ -98,7 +99,7 @@ MAX_PROCESSES = 8
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def calibrate(
-    runs_file: Path | None,
+    runs_files: tuple[Path, ...],
     *,
     from_store: bool,
     probes: tuple[Path, ...],
@@ -114,7 +115,7 @@ def calibrate(
     processes: int | None,
     as_json: bool,
 ) -> int:
-    """Fit the efficiencies of GPUs, links and software to the runs in RUNS.csv, or to those in the store.
+    """Fit the efficiencies of GPUs, links and software to the runs in one RUNS.csv or more, or to those in the store.
 
     The fit starts from the efficiencies that ship with opsk, as sure as those are, and finds how much slower the site
     runs each framework: a handful of runs is enough.
@@ -132,24 +133,27 @@ def calibrate(
     if output is not None and not output.parent.is_dir():
         raise InputError(escape(f"{output}: there is no folder {output.parent}"), hint="make it first")
     if is_undone or is_learning or probes:
-        if runs_file is not None or from_priors or without:
+        if runs_files or from_priors or without:
             raise click.UsageError("--probe, --learn and --undo take no RUNS.csv, --from-priors or --without")
         if is_undone:
             return undo(as_json=as_json)
         return learn(probes, as_json=as_json) if is_learning else _fit_site(probes, output, from_store, as_json)
     if first_looks_file is not None and not from_priors:
         raise click.UsageError("--first-looks goes with --from-priors")
-    if runs_file is None and not from_store:
+    if not runs_files and not from_store:
         raise click.UsageError("give RUNS.csv, --from-store, --probe, --learn or --undo")
-    runs = _read_runs(runs_file) if runs_file is not None else ()
+    runs = tuple(run for path in runs_files for run in _read_runs(path))
     runs += _read_store_runs() if from_store else ()
     runs = _filter_runs(runs, {source for name in without.split(",") if (source := name.strip())})
+    looks = read_first_looks(first_looks_file) if first_looks_file is not None else ()
+    newest = select_newest_sources(looks)
+    runs = tuple(run for run in runs if run.source not in newest)
     result = find_parameters(
         runs,
         _build_settings(from_priors=from_priors, source_exponent=source_exponent, most_assumed=most_assumed),
         processes=processes or min(os.cpu_count() or 1, MAX_PROCESSES),
         leave_out=leave_out,
-        first_looks=read_first_looks(first_looks_file) if first_looks_file is not None else (),
+        first_looks=looks,
         progress=lambda line: click.echo(f"opsk: {escape(line)}", err=True),
     )
     if output is not None:

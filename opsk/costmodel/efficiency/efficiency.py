@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from opsk.costmodel.efficiency.cases import Case, SoftwareOffset
-from opsk.costmodel.elementwise import lookup, when, where
+from opsk.costmodel.elementwise import logical_not, lookup, when, where
 from opsk.costmodel.table import SOFTWARE, FloatColumn, PlanTable
 from opsk.workload.plan import Software
 
@@ -64,6 +64,9 @@ class SoftwareEfficiency:
         Growth of the step with each doubling of the nodes: the slowest of more ranks is slower [ratio].
     compiled_fraction
         Memory traffic of compiled norms and activations over that of the software's own modules.
+    trainer_fraction
+        What PyTorch's trainers and frameworks add to the computation, in modules that they wrap, hooks, collators and
+        logs, over a program's own loop of a few calls [ratio].
     """
 
     elementwise_factor: float = 1.0
@@ -77,6 +80,7 @@ class SoftwareEfficiency:
     pp_overlap: float = 0.0
     straggler_fraction: float = 0.0
     compiled_fraction: float = 0.7
+    trainer_fraction: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +215,8 @@ class Efficiency:
         columns["tp_async_share"] = tp_async_share(plans)
         compiled = where(plans.compiled, columns["compiled_fraction"], 1.0)
         columns["elementwise_factor"] = columns["elementwise_factor"] * compiled
+        has_trainer = (plans.software == _PYTORCH) & logical_not(plans.bare_loop)
+        columns["trainer_fraction"] = when(has_trainer, columns["trainer_fraction"])
         return SoftwareColumns(**columns)
 
 
@@ -229,6 +235,7 @@ class SoftwareColumns:
     pp_overlap: FloatColumn
     straggler_fraction: FloatColumn
     compiled_fraction: FloatColumn
+    trainer_fraction: FloatColumn
     tp_async_share: FloatColumn
 
 
@@ -265,6 +272,7 @@ _TABLES: dict[int, tuple[FloatColumn, Mapping[Software, SoftwareEfficiency]]] = 
 
 
 _PLAIN = SoftwareEfficiency()
+_PYTORCH = SOFTWARE.index(Software.PYTORCH)
 _IS_MEGATRON = np.array([name in (Software.MEGATRON, Software.MEGATRON_CORE) for name in SOFTWARE])
 _OVERLAPS = ("dp_overlap", "fsdp_overlap", "tp_overlap", "ep_overlap", "cp_overlap", "pp_overlap")
 _SOFTWARE_FIELDS = tuple(item.name for item in fields(SoftwareEfficiency))

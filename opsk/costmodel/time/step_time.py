@@ -266,7 +266,7 @@ def step_parts(
         "bubble": _bubble(model, shares, times, again_s + exposed_s, messages.exposed),
         "dp": axes["dp"].exposed,
         "optimizer": optimizer_s(plans, shares, trained, machine),
-        "overhead": _between_steps_s(plans, shares, software),
+        "overhead": _between_steps_s(plans, shares, software) + software.trainer_fraction * (compute_s + recompute_s),
     }
     components["straggler"] = compute_straggler_share(shares, machine, software) * total_s(components)
     traffic = {name: axis.total for name, axis in axes.items()}

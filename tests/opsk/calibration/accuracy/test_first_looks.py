@@ -8,7 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opsk.calibration.accuracy.first_looks import FirstLook, add_first_looks, find_offset_share, read_first_looks
+from opsk.calibration.accuracy.first_looks import (
+    FirstLook,
+    add_first_looks,
+    find_offset_share,
+    read_first_looks,
+    select_newest_sources,
+)
 from opsk.calibration.fitting.spread import Residuals
 from opsk.costmodel.efficiency.cases import ASPECTS, Case
 from opsk.errors import InputError
@@ -85,6 +91,12 @@ def test_a_later_look_counts_more_than_one_whose_errors_were_mended() -> None:
     both = add_first_looks(left_out, [HOPPER], looks, quantity="time")
     assert both.unseen_weights.tolist() == [0.0, 0.5, 1.0]
     assert both.weights.tolist() == pytest.approx([1 / 2, 1 / 6, 1 / 3])
+
+
+def test_the_sources_of_the_newest_look_test_a_fit() -> None:
+    looks = [_build_look("old", HOPPER), _build_look("new", HOPPER, look=3), _build_look("newer", HOPPER, look=3)]
+    assert select_newest_sources(looks) == {"new", "newer"}
+    assert not select_newest_sources([])
 
 
 def test_recorded_first_looks_are_of_five_looks_and_both_quantities() -> None:

@@ -158,6 +158,21 @@ def test_a_source_is_left_out_of_everything(runs_file: Path) -> None:
     assert found["fit"]["by_source"].keys() == {"south"}
 
 
+def test_several_tables_are_fitted_together(runs_file: Path, slow_site: Path) -> None:
+    both = json.loads(run(runs_file, slow_site, "--from-priors", "--json", "--processes", 1).stdout)
+    assert both["fit"]["used"] == 7
+    assert both["fit"]["by_source"].keys() == {"north", "south", "own"}
+
+
+def test_runs_of_the_newest_look_are_not_fitted_to(runs_file: Path, tmp_path: Path) -> None:
+    looks = tmp_path / "looks.csv"
+    rows = [f"{look},{source}-1,{source},time,0,ampere/megatron,0.1" for look, source in ((2, "north"), (3, "south"))]
+    looks.write_text("\n".join(["look,id,source,quantity,assumed,case,log_error", *rows, ""]), encoding="utf-8")
+    options = ("--from-priors", "--first-looks", looks, "--no-cross-validation", "--json")
+    found = json.loads(run(runs_file, *options).stdout)
+    assert found["fit"]["by_source"].keys() == {"north"}
+
+
 def test_a_source_to_leave_out_that_the_table_has_not_is_named(runs_file: Path) -> None:
     result = run(runs_file, "--without", "south, nroth")
     assert isinstance(result.exception, InputError)

@@ -61,6 +61,14 @@ def test_compiled_norms_and_activations_move_less() -> None:
     assert _software(compiled=True).elementwise_factor[0] == pytest.approx(0.7 * 2.0)
 
 
+def test_programs_whose_loop_is_a_few_calls_pay_no_trainer() -> None:
+    given = {family: SoftwareEfficiency(trainer_fraction=0.1) for family in Software}
+    plans = [Plan(software=family, bare_loop=bare, global_batch=1) for family in Software for bare in (False, True)]
+    columns = Efficiency(software=given).for_software(PlanTable.of(plans))
+    found = dict(zip([(plan.software, plan.bare_loop) for plan in plans], columns.trainer_fraction, strict=True))
+    assert {key for key, share in found.items() if share} == {(Software.PYTORCH, False)}
+
+
 def test_a_generation_that_was_never_fitted_has_the_values_of_any_other() -> None:
     known = Efficiency(gpu={"": GpuEfficiency(), "hopper": GpuEfficiency(hbm_fraction=0.9)})
     assert known.for_gpu("hopper").hbm_fraction == 0.9

@@ -9,6 +9,7 @@ import pytest
 
 from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.memory.peak import (
+    PLAIN_MODULES_FRAGMENTATION,
     VARIED_LENGTHS_FRACTION,
     Buffers,
     communicators,
@@ -335,6 +336,24 @@ def test_memory_falls_with_every_precision_that_is_narrower(llama3_8b: ModelShap
         llama3_8b, *(replace(plan, precision=each) for each in (Precision.FP32, Precision.BF16, Precision.FP8))
     ).allocated_bytes
     assert fp32 > bf16 > fp8
+
+
+def test_modules_of_pytorch_leave_more_between_blocks_than_megatron(llama3_8b: ModelShape):
+    plan = Plan(recompute=Recompute.FULL, global_batch=1)
+    plain, wrapped, growing, own = (
+        _memory(llama3_8b, replace(plan, **changes))
+        for changes in (
+            {"software": Software.PYTORCH},
+            {"software": Software.DEEPSPEED},
+            {"software": Software.PYTORCH, "expandable_segments": True},
+            {"software": Software.MEGATRON_CORE},
+        )
+    )
+    for memory, share in ((plain, PLAIN_MODULES_FRAGMENTATION), (wrapped, PLAIN_MODULES_FRAGMENTATION), (own, 0.05)):
+        # 5 % of what lives for less than a step are slack in all of them
+        parts_of = memory.components
+        assert parts_of["fragmentation"][0] == pytest.approx(share / 0.05 * parts_of["slack"][0], rel=0.05)
+    assert growing.components["fragmentation"] == 0
 
 
 def test_padded_micro_batches_leave_blocks_that_the_longest_cannot_use(llama3_8b: ModelShape):

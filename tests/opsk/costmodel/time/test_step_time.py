@@ -88,6 +88,13 @@ def test_a_program_without_a_trainer_starts_its_next_step_at_once(plan: dict[str
     assert found["overhead"] == expected
 
 
+def test_a_trainer_takes_a_share_of_the_computation() -> None:
+    plan = replace(PLAN, recompute=Recompute.FULL)
+    without, found = (_parts(MODEL, plan, using=software(trainer_fraction=share)) for share in (0.0, 0.1))
+    assert found["overhead"] == pytest.approx(0.1 * (found["compute"] + found["recompute"]))
+    assert {**found, "overhead": 0.0} == {**without, "overhead": 0.0}
+
+
 def test_one_gpu_computes_its_layers_its_ends_and_its_optimizer() -> None:
     times = _layer(MODEL, PLAN)
     found = _parts(MODEL, PLAN, using=software(step_overhead_s=0.5))
