@@ -78,8 +78,7 @@ def follow(settings: ProgramSettings, program: Program, invocation: Invocation, 
     def read_config(path: str) -> ConfigFile | None:
         return reading.config(literal(path, invocation.line), invocation)
 
-    own = {name for file in files for name in file.nodes}
-    is_short = any(_LOADS.fullmatch(call.function) and call.function not in own for call in source.calls)
+    is_short = any(_LOADS.fullmatch(call.function) for call in source.calls)
     started = StartedWith(settings, list_arguments(files), read_config, program.words)
     return follow_once(files, started, is_short=is_short, inputs=find_inputs(settings))
 
