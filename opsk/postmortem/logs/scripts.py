@@ -57,7 +57,7 @@ _SERVER_KILLED = re.compile(
     r"|tensorboard|nvidia-smi|dcgmi|vmstat|iostat|\btop\b|tail -f|monitor)"
 )
 """Servers and monitors do not end by themselves: scripts start them in the background and kill them at the end."""
-_BESIDE_PROGRAMS = re.compile(
+_HELPER_PROGRAMS = re.compile(
     r"monitor|smi\b|dcgm|scrape|[Ss]erver|\bserve\b|daemon|exporter|redis|mongod|postgres|mysqld|tensorboard|jupyter"
     r"|vmstat|iostat|\btop\b|\btail\b|\bsleep\b|watch|\btee\b|\bray\b|ngrok|ssh\b|proxy|tunnel|ollama|vllm|code-"
 )
@@ -109,7 +109,7 @@ def is_stopped_server(piece: Piece, line: LogLine) -> bool:
 
 def is_killed_last(piece: Piece, line: LogLine) -> bool:
     """Return whether a program that a shell says was killed is the last word of a log, and nothing was done above."""
-    if _BESIDE_PROGRAMS.search(line.text) is not None or not is_last_word(piece, line):
+    if _HELPER_PROGRAMS.search(line.text) is not None or not is_last_word(piece, line):
         return False
     return _DONE.search(piece.data[max(0, line.start - _DONE_BYTES) : line.start]) is None
 

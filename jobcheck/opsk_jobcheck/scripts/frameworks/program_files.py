@@ -44,7 +44,7 @@ def find_console_program(invocation: Invocation, reading: Reading) -> Program | 
     ``my-train --lr 1e-4`` with ``my-train = "mine.train:main"`` under ``[project.scripts]`` starts ``mine.train``.
     """
     names = list_base_names(invocation)[:MAX_LAUNCHER_WORDS]
-    if not any(map(_TRAINS.search, names)):
+    if not any(_TRAINS.search(name) for name in names if "." not in name):  # train.sh is a file
         return None
     config = reading.config(literal(PROJECT, invocation.line), invocation)
     for index, name in enumerate(names):
