@@ -81,8 +81,8 @@ def show_looks(names: Mapping[str, str], calibration: Mapping[str, Any] | None) 
     shares = _find_unseen_shares(calibration)
     if shares:
         yield (
-            "\nToday's widths were fitted to these errors, among others. With widths that were fitted without the "
-            f"source, ranges hold {shares}.\n"
+            "\nToday's widths were fitted to all these errors but those of the newest look, among others. With widths "
+            f"that were fitted without the source, ranges hold {shares} of the older looks.\n"
         )
     for number in sorted({look.first.look for look in looks}, reverse=True):
         inside = [look for look in looks if look.first.look == number]

@@ -82,10 +82,10 @@ def read_first_looks(path: Path) -> tuple[FirstLook, ...]:
         raise InputError(f"{path}: line {reader.line_num}: {error}"[:300], hint="correct the row") from error
 
 
-def select_newest_sources(looks: Sequence[FirstLook]) -> frozenset[str]:
-    """Return the sources of the newest look, which a fit leaves out: they tell how good it is."""
-    newest = max((look.look for look in looks), default=0)
-    return frozenset(look.source for look in looks if look.look == newest)
+def select_newest(looks: Sequence[FirstLook]) -> tuple[FirstLook, ...]:
+    """Return the newest of several looks, which a fit and its ranges leave out: it tells how good they are."""
+    numbers = {look.look for look in looks}
+    return tuple(look for look in looks if len(numbers) > 1 and look.look == max(numbers))
 
 
 def _parse_row(row: Mapping[str, str | None]) -> FirstLook:

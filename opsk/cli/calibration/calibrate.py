@@ -16,7 +16,7 @@ from rich.text import Text
 
 from opsk.app.learning.store_jobs import read_store_jobs, require_jobs
 from opsk.app.site_store import open_site_store
-from opsk.calibration.accuracy.first_looks import read_first_looks, select_newest_sources
+from opsk.calibration.accuracy.first_looks import read_first_looks, select_newest
 from opsk.calibration.calibration import calibrate as find_parameters
 from opsk.calibration.calibration import calibration_document, render_calibration
 from opsk.calibration.fitting.fit import FitSettings, Start
@@ -75,7 +75,7 @@ MAX_PROCESSES = 8
     metavar="FILE",
     type=click.Path(path_type=Path),
     help="Errors of sources that nobody had seen (CSV): with --from-priors, ranges are made to hold these as well."
-    " Runs of the newest look are not fitted to: they test the fit.",
+    " The newest of several looks is left out: it tests the fit and the ranges.",
 )
 @click.option(
     "--most-assumed",
@@ -146,14 +146,14 @@ def calibrate(
     runs += _read_store_runs() if from_store else ()
     runs = _filter_runs(runs, {source for name in without.split(",") if (source := name.strip())})
     looks = read_first_looks(first_looks_file) if first_looks_file is not None else ()
-    newest = select_newest_sources(looks)
-    runs = tuple(run for run in runs if run.source not in newest)
+    newest = select_newest(looks)
+    runs = tuple(run for run in runs if run.source not in {look.source for look in newest})
     result = find_parameters(
         runs,
         _build_settings(from_priors=from_priors, source_exponent=source_exponent, most_assumed=most_assumed),
         processes=processes or min(os.cpu_count() or 1, MAX_PROCESSES),
         leave_out=leave_out,
-        first_looks=looks,
+        first_looks=[look for look in looks if look not in newest],
         progress=lambda line: click.echo(f"opsk: {escape(line)}", err=True),
     )
     if output is not None:

@@ -13,7 +13,7 @@ from opsk.calibration.accuracy.first_looks import (
     add_first_looks,
     find_offset_share,
     read_first_looks,
-    select_newest_sources,
+    select_newest,
 )
 from opsk.calibration.fitting.spread import Residuals
 from opsk.costmodel.efficiency.cases import ASPECTS, Case
@@ -93,10 +93,11 @@ def test_a_later_look_counts_more_than_one_whose_errors_were_mended() -> None:
     assert both.weights.tolist() == pytest.approx([1 / 2, 1 / 6, 1 / 3])
 
 
-def test_the_sources_of_the_newest_look_test_a_fit() -> None:
+def test_the_newest_of_several_looks_tests_a_fit() -> None:
     looks = [_build_look("old", HOPPER), _build_look("new", HOPPER, look=3), _build_look("newer", HOPPER, look=3)]
-    assert select_newest_sources(looks) == {"new", "newer"}
-    assert not select_newest_sources([])
+    assert [look.source for look in select_newest(looks)] == ["new", "newer"]
+    assert not select_newest(looks[:1])  # ranges of one look alone are better than none
+    assert not select_newest([])
 
 
 def test_recorded_first_looks_are_of_five_looks_and_both_quantities() -> None:
