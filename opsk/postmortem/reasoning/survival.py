@@ -165,6 +165,9 @@ def demote_survived(
     late = _find_last(each for each in findings if each.role is Role.ROOT and not is_labelled(each))
     ended = _find_last(each for each in findings if each.role is Role.ROOT and each.fields.get("level") == "JOB")
     timed_out = _find_last(each for each in findings if each.role is Role.ROOT and each.failure in _WHILE_AT_WORK)
+    cancelled = _find_last(
+        each for each in findings if each.role is Role.ROOT and each.failure is FailureClass.CANCELLED
+    )
     often = Counter[str]()
     for each in findings:
         often[each.source] += each.count if _is_failure_of_program(each) else 0
@@ -209,6 +212,9 @@ def demote_survived(
         if finding.signature == _INTERRUPTED and works_on(source):
             return True
         if finding.signature.startswith(_OF_SET_UP) and is_of_one and order < timed_out.get(source, -1):
+            return True
+        is_of_set_up = finding.signature.startswith(_OF_SET_UP) and is_of_one and not has_failed
+        if is_of_set_up and order + _ADVICE_BYTES < _find_ordinary(source, ranks) < cancelled.get(source, -1):
             return True
         if finding.signature == _ONLY_PREPARES and last[source] + _ADVICE_BYTES < _find_ordinary(source, ranks):
             return not has_failed and is_of_one

@@ -299,3 +299,18 @@ def test_what_stays_is_outlived_by_nobody(line: str, tmp_path: Path) -> None:
 def test_a_tool_that_could_not_make_its_folder_ends_no_program(tmp_path: Path) -> None:
     text = "cannot create directory ‘/.mozilla’: Permission denied\n" + lines(8)
     assert find_class(text, tmp_path) == ""
+
+
+SCRIPT_LINE = "/var/spool/slurmd/job4711/slurm_script: line 9: activat: command not found\n"
+CANCELLED = "slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-02-03T10:00:00 ***\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        (SCRIPT_LINE + lines(60) + CANCELLED, "cancelled"),
+        (SCRIPT_LINE + CANCELLED, "config"),
+    ],
+)
+def test_a_job_that_is_cancelled_at_work_got_over_what_its_shell_said(tmp_path: Path, text: str, failure: str) -> None:
+    assert find_class(text, tmp_path) == failure
