@@ -305,9 +305,18 @@ SCRIPT_LINE = "/var/spool/slurmd/job4711/slurm_script: line 9: activat: command 
 CANCELLED = "slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-02-03T10:00:00 ***\n"
 
 
+WEIGHTS = (
+    "The model and loaded state dict do not match exactly\n\n"
+    "size mismatch for head.weight: copying a param with shape torch.Size([3]) from checkpoint, the shape in current model is torch.Size([8]).\n"
+)
+"""mmcv lists without a tab what it leaves out, and raises the same list where it may leave nothing out (runner/checkpoint.py)."""
+
+
 @pytest.mark.parametrize(
     ("text", "failure"),
     [
+        (stamped(1, WEIGHTS, "WARNING") + CANCELLED, "cancelled"),
+        (raised("RuntimeError: " + WEIGHTS), "config"),
         (SCRIPT_LINE + lines(60) + CANCELLED, "cancelled"),
         (SCRIPT_LINE + CANCELLED, "config"),
     ],

@@ -29,6 +29,7 @@ _METER_FIELDS = {
     "lr": LR,
     "grad_norm": GRAD_NORM,
     "time": STEP_S,
+    "iter_time": STEP_S,
     "img/s": SAMPLES,
     "max mem": _MEMORY,
     "max_mem": _MEMORY,
@@ -122,7 +123,9 @@ VISION_FRAMEWORKS = (
         formats=(
             LineFormat(
                 head=re.compile(
-                    r"\bEpoch ?(?:\(train\))?\s*\[(?P<epoch>\d+)\]\[\s*(?P<step>\d+)/(?P<total>\d+)\]\s", re.ASCII
+                    r"\bEpoch ?(?:\(train\))?\s*\[(?P<epoch>\d+)(?:/(?P<epochs>\d+))?\]"
+                    r"\[\s*(?P<step>\d+)/(?P<total>\d+)\]\s",
+                    re.ASCII,
                 ),
                 pairs=_METERS,
                 fields=_METER_FIELDS,

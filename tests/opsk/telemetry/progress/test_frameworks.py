@@ -392,6 +392,12 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "data_time: 0.0500  memory: 3401  loss: 1.2500\n",
         {"iteration": 1300, "loss": 1.25, "step_s": 0.31, "lr": 1e-2, "memory_bytes": 3401 * GIB / 1024},
     ),
+    "after mmcv, with the number of epochs": (
+        "mmengine",
+        "2025-01-05 10:00:00,000 - INFO - Epoch [2/70][50/1250]  lr: 0.0001, eta: 3 days, 8:13:59, data_time: 0.04, "
+        "iter_time: 1.44, mask_loss: 0.0740, loss: 0.5122\n",
+        {"iteration": 1300, "total_iterations": 87_500, "loss": 0.5122, "step_s": 1.44, "lr": 1e-4},
+    ),
     "mmcv, by iteration": (
         "mmengine",
         "2022-01-05 10:00:00,000 - mmseg - INFO - Iter [50/160000]\tlr: 9.997e-03, eta: 1 day, 1:20:10, time: 0.310, "
